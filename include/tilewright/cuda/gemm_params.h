@@ -80,6 +80,14 @@ constexpr int GemmHopperBoxRows(int m, int tile_m, int cluster_n = 1) {
   return (rows + 8 * cluster_n - 1) / (8 * cluster_n) * 8;
 }
 
+/// Parts in which `cluster_m` CTAs fetch a common tile of a column-major B, whole eights of its rows: one for
+/// each where that comes out even, else for the first half of them, or the first.
+constexpr int GemmHopperPartsOfB(int tile_n, int cluster_m) {
+  int parts = cluster_m > 1 ? cluster_m : 1;
+  while (parts > 1 && tile_n % (8 * parts) != 0) parts /= 2;
+  return parts;
+}
+
 /// How the CTAs of gemm_hopper divide the output tiles (param2).
 enum GemmHopperWalk : int {
   kGemmHopperInTurn = 0,  ///< a CTA takes every so manyth tile, its warpgroups rows of one tile
@@ -117,7 +125,7 @@ constexpr int GemmHopperShareBegin(const GemmHopperShares& shares, int k_tiles, 
 ///   map  global size         box
 ///   a    k, m (row-major)    64, GemmHopperBoxRows
 ///        m, k (column-major) 64, 64
-///   b    k, n (column-major) 64, tile_n / CTAs of a cluster
+///   b    k, n (column-major) 64, tile_n / GemmHopperPartsOfB
 ///        n, k (row-major)    64, 64
 ///   d    n, m                128 bytes, 64
 ///

@@ -60,7 +60,7 @@ struct StoreGroups {
 inline std::map<std::size_t, StoreGroups> store_groups;
 
 /// Of each thread: two strips.
-inline float accumulators[1024][2][128];
+inline float accumulators[8 * 384][2][128];  // eight CTAs of 12 warps
 
 /// Where the 128-byte swizzle keeps the byte at `address`.
 inline u32 Swizzled(u32 address) { return address ^ (address >> 7 & 7) << 4; }
@@ -238,9 +238,12 @@ void RegistersLower() {}
 template <Type kType>
 float WgmmaElement(u64 descriptor, int transposed, int row, int k) {
   const auto field = [&](int shift) { return static_cast<u32>(descriptor >> shift & 0x3fff) << 4; };
+  // It has 18 bits of an address, and means the memory of its own CTA.
+  u32 begin = field(0);
+  while (begin < emulation::SmemBegin(emulation::cta.rank)) begin += 1 << 18;
   u16 value;
   if (descriptor >> 62 == 0) {  // no swizzle, K-major
-    const u32 from = field(0) + static_cast<u32>(row / 8) * field(32) +
+    const u32 from = begin + static_cast<u32>(row / 8) * field(32) +
                      static_cast<u32>(k / 8) * field(16) +
                      static_cast<u32>(row % 8 * 16 + k % 8 * 2);
     std::memcpy(&value, emulation::Shared(from, 2), 2);
@@ -250,7 +253,7 @@ float WgmmaElement(u64 descriptor, int transposed, int row, int k) {
       transposed != 0 ? static_cast<u32>(row / 64) * field(16) + static_cast<u32>(k / 8) * field(32)
                       : static_cast<u32>(row / 8) * field(32);
   const int within = transposed != 0 ? k % 8 * 128 + row % 64 * 2 : row % 8 * 128 + k * 2;
-  const u32 at = emulation::Swizzled(field(0) + lines + static_cast<u32>(within));
+  const u32 at = emulation::Swizzled(begin + lines + static_cast<u32>(within));
   std::memcpy(&value, emulation::Shared(at, 2), 2);
   return LowToF32<kType>(value);
 }
@@ -278,11 +281,10 @@ void Wgmma(u64 a, u64 b, int accumulate) {
     d[i] = sum;
   }
 }
-template <int kStrip, int kBlock, int kBlocks>
-void WgmmaRead(float (&out)[16 * kBlocks]) {
-  static_assert(16 * (kBlock + kBlocks) <= 128);
-  std::copy_n(emulation::accumulators[emulation::cta.current][kStrip] + 16 * kBlock, 16 * kBlocks,
-              out);
+template <int kStrip, int kFirst, int kCount>
+void WgmmaRead(float* out) {
+  static_assert(kFirst + kCount <= 128);
+  std::copy_n(emulation::accumulators[emulation::cta.current][kStrip] + kFirst, kCount, out);
 }
 
 }  // namespace tw

@@ -26,7 +26,7 @@ struct Index {
   unsigned int x = 0, y = 0, z = 0;
 };
 
-/// The CTA that runs now, or the cluster of CTAs, which differ in blockIdx.y. One a process; used by
+/// The CTA that runs now, or the cluster of CTAs. One a process; used by
 /// one OS thread at a time.
 struct Cta {
   struct Fiber {
@@ -94,20 +94,20 @@ inline bool WarpsAreWhole() {
   return true;
 }
 
-/// Runs `body` as every thread of every CTA; in clusters of `cluster` CTAs, whose threads all have
-/// as many barriers and shuffles. Returns false if threads of a CTA stopped at different numbers of
+/// Runs `body` as every thread of every CTA; in clusters of cluster.x by cluster.y CTAs, which divide the
+/// grid and whose threads all have as many barriers and shuffles. Returns false if threads of a CTA stopped at different numbers of
 /// barriers, or threads of a warp at different numbers of shuffles: a hang on a GPU.
 inline bool Run(Index grid, unsigned int threads, std::function<void()> body,
-                unsigned int cluster = 1) {
+                Index cluster = {1, 1, 1}) {
   constexpr std::size_t kStack = 256 * 1024;
   cta.body = std::move(body);
   cta.grid = grid;
-  cta.fibers = std::vector<Cta::Fiber>(std::size_t{threads} * cluster);
+  cta.fibers = std::vector<Cta::Fiber>(std::size_t{threads} * cluster.x * cluster.y);
   for (Cta::Fiber& fiber : cta.fibers) fiber.stack = std::make_unique<std::byte[]>(kStack);
   bool converged = true;
-  for (unsigned int by = 0; by < grid.y; by += cluster) {
-    for (unsigned int x = 0; x < grid.x; ++x) {
-      const unsigned int bx = backwards ? grid.x - 1 - x : x;
+  for (unsigned int by = 0; by < grid.y; by += cluster.y) {
+    for (unsigned int x = 0; x < grid.x; x += cluster.x) {
+      const unsigned int bx = backwards ? grid.x - cluster.x - x : x;
       for (Cta::Fiber& fiber : cta.fibers) {
         fiber.done = fiber.waits = false;
         fiber.shuffles = 0;
@@ -125,7 +125,7 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body,
           if (cta.fibers[t].done || cta.fibers[t].waits) continue;
           cta.current = t;
           cta.rank = static_cast<unsigned int>(t) / threads;
-          cta.block = {bx, by + cta.rank, 0};
+          cta.block = {bx + cta.rank % cluster.x, by + cta.rank / cluster.x, 0};
           cta.thread = {static_cast<unsigned int>(t) % threads, 0, 0};
           swapcontext(&cta.scheduler, &cta.fibers[t].context);
           if (cta.fibers[t].done) --left;

@@ -53,14 +53,14 @@ __device__ __forceinline__ void RegistersLower() {
 }
 
 // The accumulators are registers that only PTX has names for: tw_a0_<i> and tw_a1_<i> of two strips
-// of 64 rows. As operands of a statement each of the up to 128 values would be carried through
+// of 64 rows. As operands of a statement each of the up to 192 values would be carried through
 // every pass of the compiler before ptxas, a third of the compile time of a kernel; ptxas sees the
 // same either way.
 
 /// Declares the accumulators of a kernel: once, before all branches, since PTX reads from top to
 /// bottom.
 __device__ __forceinline__ void WgmmaDeclareAccumulators() {
-  asm volatile(".reg .f32 tw_a0_<128>, tw_a1_<64>;" ::: "memory");
+  asm volatile(".reg .f32 tw_a0_<128>, tw_a1_<96>;" ::: "memory");
 }
 
 // The names of accumulators 16 i to 16 i + 15 of the strip that operand 7 numbers.
@@ -105,6 +105,26 @@ __device__ __forceinline__ void WgmmaDeclareAccumulators() {
   "tw_a%7_120, tw_a%7_121, tw_a%7_122, tw_a%7_123, " \
   "tw_a%7_124, tw_a%7_125, tw_a%7_126, tw_a%7_127"
 
+// The first eight of those.
+#define TW_HALF1                                 \
+  "tw_a%7_16, tw_a%7_17, tw_a%7_18, tw_a%7_19, " \
+  "tw_a%7_20, tw_a%7_21, tw_a%7_22, tw_a%7_23"
+#define TW_HALF2                                 \
+  "tw_a%7_32, tw_a%7_33, tw_a%7_34, tw_a%7_35, " \
+  "tw_a%7_36, tw_a%7_37, tw_a%7_38, tw_a%7_39"
+#define TW_HALF3                                 \
+  "tw_a%7_48, tw_a%7_49, tw_a%7_50, tw_a%7_51, " \
+  "tw_a%7_52, tw_a%7_53, tw_a%7_54, tw_a%7_55"
+#define TW_HALF4                                 \
+  "tw_a%7_64, tw_a%7_65, tw_a%7_66, tw_a%7_67, " \
+  "tw_a%7_68, tw_a%7_69, tw_a%7_70, tw_a%7_71"
+#define TW_HALF5                                 \
+  "tw_a%7_80, tw_a%7_81, tw_a%7_82, tw_a%7_83, " \
+  "tw_a%7_84, tw_a%7_85, tw_a%7_86, tw_a%7_87"
+#define TW_HALF6                                 \
+  "tw_a%7_96, tw_a%7_97, tw_a%7_98, tw_a%7_99, " \
+  "tw_a%7_100, tw_a%7_101, tw_a%7_102, tw_a%7_103"
+
 // The four instructions of a k-tile. `types` and `regs` are text.
 #define TW_WGMMA(n, types, regs, a, b, add)                                                \
   "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." types " {" regs "}, " a ", " b ", " add \
@@ -130,58 +150,64 @@ __device__ __forceinline__ void WgmmaDeclareAccumulators() {
   }
 
 /// d[64][kN] (+)= A[64][64] * B[64][kN], types bf16 or f16, in four instructions of 16 k each; d
-/// are the accumulators of strip kStrip (0 or 1; 0 if kN > 128). Warp w of the warpgroup has rows
+/// are the accumulators of strip kStrip (0 or 1; 0 if kN > 192). Warp w of the warpgroup has rows
 /// 16 w to 16 w + 15; with g = lane / 4, t = lane % 4 a thread holds, for every eight columns j,
 ///   d[4j], d[4j+1] = D[16w + g][8j + 2t, 8j + 2t + 1]
 ///   d[4j+2], d[4j+3] = D[16w + g + 8][8j + 2t, 8j + 2t + 1]
 template <Type kType, int kN, int kTransA, int kTransB, int kStrip>
 __device__ __forceinline__ void Wgmma(u64 a_desc, u64 b_desc, int accumulate) {
   static_assert(kType == Type::kBF16 || kType == Type::kF16, "16-bit inputs");
-  static_assert(kN % 32 == 0 && kN >= 32 && kN <= (kStrip == 0 ? 256 : 128), "columns");
+  static_assert(kN % 16 == 0 && kN >= 32 && kN <= (kStrip == 0 ? 256 : 192), "columns");
   if constexpr (kN == 32) {
     TW_WGMMA_TYPES("32", TW_REG0)
+  } else if constexpr (kN == 48) {
+    TW_WGMMA_TYPES("48", TW_REG0 ", " TW_HALF1)
   } else if constexpr (kN == 64) {
     TW_WGMMA_TYPES("64", TW_REG0 ", " TW_REG1)
+  } else if constexpr (kN == 80) {
+    TW_WGMMA_TYPES("80", TW_REG0 ", " TW_REG1 ", " TW_HALF2)
   } else if constexpr (kN == 96) {
     TW_WGMMA_TYPES("96", TW_REG0 ", " TW_REG1 ", " TW_REG2)
+  } else if constexpr (kN == 112) {
+    TW_WGMMA_TYPES("112", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_HALF3)
   } else if constexpr (kN == 128) {
     TW_WGMMA_TYPES("128", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3)
+  } else if constexpr (kN == 144) {
+    TW_WGMMA_TYPES("144", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_HALF4)
   } else if constexpr (kN == 160) {
     TW_WGMMA_TYPES("160", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4)
+  } else if constexpr (kN == 176) {
+    TW_WGMMA_TYPES("176", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_HALF5)
   } else if constexpr (kN == 192) {
     TW_WGMMA_TYPES("192", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5)
+  } else if constexpr (kN == 208) {
+    TW_WGMMA_TYPES("208", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5
+                                  ", " TW_HALF6)
   } else if constexpr (kN == 224) {
     TW_WGMMA_TYPES("224", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5
                                   ", " TW_REG6)
   } else if constexpr (kN == 256) {
     TW_WGMMA_TYPES("256", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5
                                   ", " TW_REG6 ", " TW_REG7)
+  } else {
+    static_assert(kN == 32, "no list of that many accumulators");
   }
 }
 
-/// out[i] = accumulator 16 kBlock + i of strip kStrip, kBlocks (1 or 2) blocks of 16, after a wait
-/// for what computes them.
-template <int kStrip, int kBlock, int kBlocks>
-__device__ __forceinline__ void WgmmaRead(float (&out)[16 * kBlocks]) {
-#define TW_READ(i)                                                                             \
-  asm volatile(                                                                                \
-      "mov.f32 %0, tw_a%4_%5;\nmov.f32 %1, tw_a%4_%6;\nmov.f32 %2, tw_a%4_%7;\n"               \
-      "mov.f32 %3, tw_a%4_%8;"                                                                 \
-      : "=f"(out[i]), "=f"(out[i + 1]), "=f"(out[i + 2]), "=f"(out[i + 3])                     \
-      : "n"(kStrip), "n"(16 * kBlock + i), "n"(16 * kBlock + i + 1), "n"(16 * kBlock + i + 2), \
-        "n"(16 * kBlock + i + 3)                                                               \
-      : "memory")
-  TW_READ(0);
-  TW_READ(4);
-  TW_READ(8);
-  TW_READ(12);
-  if constexpr (kBlocks == 2) {
-    TW_READ(16);
-    TW_READ(20);
-    TW_READ(24);
-    TW_READ(28);
+/// out[i] = accumulator kFirst + i of strip kStrip, kCount of them, after a wait for what computes them; both
+/// are multiples of 4.
+template <int kStrip, int kFirst, int kCount>
+__device__ __forceinline__ void WgmmaRead(float* out) {
+  static_assert(kFirst % 4 == 0 && kCount % 4 == 0, "fours");
+  if constexpr (kCount > 0) {
+    asm volatile(
+        "mov.f32 %0, tw_a%4_%5;\nmov.f32 %1, tw_a%4_%6;\nmov.f32 %2, tw_a%4_%7;\n"
+        "mov.f32 %3, tw_a%4_%8;"
+        : "=f"(out[0]), "=f"(out[1]), "=f"(out[2]), "=f"(out[3])
+        : "n"(kStrip), "n"(kFirst), "n"(kFirst + 1), "n"(kFirst + 2), "n"(kFirst + 3)
+        : "memory");
+    WgmmaRead<kStrip, kFirst + 4, kCount - 4>(out + 4);
   }
-#undef TW_READ
 }
 
 #undef TW_WGMMA_TYPES
@@ -196,6 +222,12 @@ __device__ __forceinline__ void WgmmaRead(float (&out)[16 * kBlocks]) {
 #undef TW_REG5
 #undef TW_REG6
 #undef TW_REG7
+#undef TW_HALF6
+#undef TW_HALF5
+#undef TW_HALF4
+#undef TW_HALF3
+#undef TW_HALF2
+#undef TW_HALF1
 
 }  // namespace tw
 

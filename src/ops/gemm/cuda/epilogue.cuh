@@ -99,16 +99,16 @@ TW_DEVICE void StoreChunk(char* at, u32 (&v)[4], int left, bool wide) {
   }
 }
 
-/// Stores a staged tile of kLines lines as rows row0, ... of D, from column col0 on, as far as it
-/// is inside of m x n. By `kThreads` threads, number `thread` of them; all have staged their part.
-template <Type kTypeD, int kLines, int kChunks, int kThreads>
+/// Stores a staged tile of kLines lines, of each the first kStored of kChunks chunks, as rows row0, ... of
+/// D, from column col0 on, as far as it is inside of m x n. By `kThreads` threads, number `thread` of them; all have staged their part.
+template <Type kTypeD, int kLines, int kChunks, int kThreads, int kStored = kChunks>
 TW_DEVICE void StoreTile(const GemmOutput& out, int row0, int col0, u32 tile, int thread) {
   constexpr int kBytes = FloatBytes<kTypeD>();
   const bool wide = StoresWide<kTypeD>(out);
   TW_NO_UNROLL
-  for (int i = thread; i < kLines * kChunks; i += kThreads) {
-    const int line = i / kChunks;
-    const int chunk = i % kChunks;
+  for (int i = thread; i < kLines * kStored; i += kThreads) {
+    const int line = i / kStored;
+    const int chunk = i % kStored;
     const int row = row0 + line;
     const int col = col0 + chunk * (16 / kBytes);
     const int left = row < out.m ? out.n - col : 0;

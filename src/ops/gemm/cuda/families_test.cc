@@ -129,7 +129,7 @@ TEST(GemmFamilies, HopperRefusesWhatItsSourceCannotBe) {
   const KernelSpec good = FirstOf(family, {90, 'a'});
   for (const Change& change : kCommon) ExpectRefused(family, good, change);
   ExpectRefused(family, good,
-                {"cluster of 4", [](KernelSpec& s) { s.cluster_m = 4; }, Reason::kShape});
+                {"cluster of 8", [](KernelSpec& s) { s.cluster_m = 8; }, Reason::kShape});
   ExpectRefused(family, good,
                 {"another walk", [](KernelSpec& s) { s.params[2] = 3; }, Reason::kShape});
   ExpectRefused(family, good,
@@ -176,6 +176,16 @@ TEST(GemmFamilies, HopperRefusesWhatItsSourceCannotBe) {
                  [](KernelSpec& s) {
                    s.split_k = 4;
                    s.cluster_n = 4;
+                 },
+                 Reason::kShape});
+  ExpectRefused(family, good,
+                {"16 CTAs in a cluster of both directions",
+                 [](KernelSpec& s) { s.cluster_m = s.cluster_n = 4; }, Reason::kShape});
+  ExpectRefused(family, good,
+                {"divided tiles of 80 columns",
+                 [](KernelSpec& s) {
+                   s.params[2] = cuda::kGemmHopperByShares;
+                   s.tile_n = 80;
                  },
                  Reason::kShape});
   ExpectRefused(family, good,

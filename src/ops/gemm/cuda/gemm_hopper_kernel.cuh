@@ -16,8 +16,8 @@
 // GEMM on TMA and wgmma (sm_90a). A CTA is one warpgroup that loads and one or two that multiply;
 // CTAs stay and take one output tile after the other, and loading runs ahead into the next tile. A
 // ring of kStages k-tiles in shared memory with two barriers a stage, full and empty, connects
-// them. Two CTAs of a cluster work on tiles one below the other and fetch half of their common tile
-// of B each, for both; or on tiles beside each other, with a common tile of A. CTAs share tiles, with a
+// them. CTAs of a cluster work on tiles one below the other and fetch a part of their common tile of B each,
+// for all; on tiles beside each other, with a common tile of A; or both. CTAs share tiles, with a
 // part of k each: those of a cluster one tile (split_tile.cuh), all of them the tiles that would be left
 // over for the last round (tile_parts.cuh). Or the two warpgroups take a tile each, in turn.
 
@@ -25,6 +25,7 @@ namespace tw {
 
 using tilewright::cuda::GemmHopperBoxRows;
 using tilewright::cuda::GemmHopperParams;
+using tilewright::cuda::GemmHopperPartsOfB;
 
 // One CTA. Spec has the constants of spec.cuh under better names (gemm_hopper.cu).
 template <class Spec>
@@ -39,7 +40,10 @@ struct GemmHopper {
   static constexpr int kCluster = Spec::kCluster;
   static constexpr int kClusterN = Spec::kClusterN;
   static constexpr int kSplits = Spec::kSplits;
-  static constexpr int kPeers = kCluster * kClusterN;  // CTAs that fetch for each other
+  static constexpr int kPeers =
+      kCluster * kClusterN;  // CTAs with tiles of their own or parts of them
+  // CTAs that fetch parts of a stage, this one too: those beside it of A, those below and above it of B.
+  static constexpr int kFetching = kCluster + kClusterN - 1;
   static constexpr bool kShares = Spec::kWalk == tilewright::cuda::kGemmHopperByShares;
   static constexpr bool kPingPong = Spec::kWalk == tilewright::cuda::kGemmHopperPingPong;
   static constexpr int kTogether = kPingPong ? 1 : kConsumers;  // consumers of a tile
@@ -53,9 +57,10 @@ struct GemmHopper {
   static_assert(kStrips * kTogether * 64 == kTileM, "tile");
   static_assert(!kPingPong || kConsumers == 2, "two that take turns");
   static_assert(kSplits == 1 || !(kShares || kPingPong), "CTAs of shared tiles take one each");
-  static_assert(kCluster == 1 || (kClusterN == 1 && kSplits == 1), "one kind of cluster");
+  static_assert(kCluster == 1 || kSplits == 1, "tiles below each other or shared");
   static_assert(kClusterN == 1 || kKMajorA, "rows of A can be divided");
   static_assert(kKMajorB || kTileN % (64 * kCluster) == 0, "boxes of B are 64 columns wide");
+  static_assert(kTileN % 32 == 0 || !(kShares || kSplits > 1), "parts of sums are 32 columns wide");
 
   // Shared memory, from a multiple of 1024: ring [kStages] of { A: [kTileM][64], B: [kTileN][64] },
   // in 128-byte swizzle; K-major as written, else in boxes of 64 rows, [kTileM / 64][64 k][64].
@@ -70,7 +75,7 @@ struct GemmHopper {
   static constexpr int kRingBytes = kStages * kStageBytes;
   static constexpr int kPieceBytes = 64 * 128;
   static constexpr int kPieceCols = 128 / FloatBytes<Spec::kTypeD>();
-  // Of a strip; the last one may be half as wide, and is stored by the threads: TMA would write beyond it.
+  // Of a strip; the last one may be narrower, and is stored by the threads: TMA would write beyond it.
   static constexpr int kPieces = (kTileN + kPieceCols - 1) / kPieceCols;
   static constexpr int kLastCols = kTileN - (kPieces - 1) * kPieceCols;
   TW_DEVICE static u32 Staging(u32 ring, int consumer) {
@@ -172,13 +177,30 @@ struct GemmHopper {
     }
     TW_DEVICE TileIndex Tile() const {
       const TileIndex tile = RasterTile(index, tiles_m, tiles_n, kBand);
-      return {tile.m * kCluster + (kCluster > 1 ? rank : 0), tile.n * kClusterN + rank % kClusterN};
+      return {tile.m * kCluster + Below(rank), tile.n * kClusterN + Beside(rank)};
     }
   };
 
-  // The CTAs of the cluster that fetch for each other, a bit for each: kPeers in a row.
-  TW_DEVICE static u16 Peers(int rank) {
-    return static_cast<u16>(((1 << kPeers) - 1) << (rank / kPeers * kPeers));
+  // Where a CTA is among those that fetch for each other, which are kPeers in a row of the cluster's,
+  // kCluster below each other first: `rank` is its number in the cluster.
+  TW_DEVICE static int Below(int rank) { return rank % kCluster; }
+  TW_DEVICE static int Beside(int rank) { return rank / kCluster % kClusterN; }
+  TW_DEVICE static int FirstPeer(int rank) { return rank / kPeers * kPeers; }
+  // A bit for each of those that have the tile of A, or of B, in common with this one.
+  TW_DEVICE static u16 PeersOfA(int rank) {
+    int bits = 0;
+    TW_UNROLL
+    for (int i = 0; i < kClusterN; ++i) bits |= 1 << (i * kCluster);
+    return static_cast<u16>(bits << (FirstPeer(rank) + Below(rank)));
+  }
+  TW_DEVICE static u16 PeersOfB(int rank) {
+    return static_cast<u16>(((1 << kCluster) - 1) << (rank - Below(rank)));
+  }
+  // Number `i` of the kFetching CTAs.
+  TW_DEVICE static int Fetching(int rank, int i) {
+    if (i < kCluster) return rank - Below(rank) + i;
+    const int beside = i - kCluster;
+    return FirstPeer(rank) + Below(rank) + kCluster * (beside + (beside >= Beside(rank) ? 1 : 0));
   }
 
   // One thread: fills the ring with the k-tiles of all output tiles of this CTA.
@@ -186,29 +208,32 @@ struct GemmHopper {
     // All of the stage, also what the peer sends, and also the part outside of A and B that comes as
     // zeros. Of A in lines of k, rows that no output tile has are left out: they hold anything.
     const int rows_a = kKMajorA ? GemmHopperBoxRows(params.out.m, kTileM, kClusterN) : kTileM;
-    const u32 stage_bytes = static_cast<u32>(rows_a * kClusterN * kTileK * 2 + kBytesB);
+    const u32 stage_bytes_a = static_cast<u32>(rows_a * kClusterN * kTileK * 2);
     RingPosition at;
     for (TileLoop loop(params, rank); !loop.Done(); loop.Next()) {
       const TileIndex tile = loop.Tile();
       const int row0 = tile.m * kTileM;
       const int col0 = tile.n * kTileN;
+      // Of a cluster of rows the last tiles may have none: copies of nothing but zeros take long.
+      const bool has_rows = kCluster == 1 || row0 < params.out.m;
       TW_NO_UNROLL
       for (int kt = 0; kt < loop.count; ++kt) {
         const u32 full = FullBarrier(ring, at.stage);
         // The consumers (of both CTAs of a cluster: peers write here too) have read what was here.
         // The first time round nothing was: parity 1 of a fresh barrier passes.
         MbarrierWait(EmptyBarrier(ring, at.stage), at.parity ^ 1);
-        MbarrierArriveExpectTx(full, stage_bytes);
+        MbarrierArriveExpectTx(full, (has_rows ? stage_bytes_a : 0) + kBytesB);
         const u32 smem_a = ring + at.stage * kStageBytes;
         const u32 smem_b = smem_a + kBytesA;
         const int k0 = (loop.first + kt) * kTileK;
-        if constexpr (kKMajorA) {
+        if (!has_rows) {
+        } else if constexpr (kKMajorA) {
           if constexpr (kClusterN == 1) {
             TmaLoad2D(smem_a, &params.a, full, k0, row0);
           } else {
-            const int first = rank % kClusterN * rows_a;
+            const int first = Beside(rank) * rows_a;
             TmaLoad2DMulticast(smem_a + first * 128, &params.a, full, k0, row0 + first,
-                               Peers(rank));
+                               PeersOfA(rank));
           }
         } else {
           TW_UNROLL
@@ -217,17 +242,18 @@ struct GemmHopper {
           }
         }
         if constexpr (kKMajorB) {
-          constexpr int kRows = kTileN / kCluster;
-          const int first = rank * kRows;
+          // In whole eights of rows, which need not be one part for each.
+          constexpr int kParts = GemmHopperPartsOfB(kTileN, kCluster);
+          const int first = Below(rank) * (kTileN / kParts);
           if constexpr (kCluster == 1) {
             TmaLoad2D(smem_b, &params.b, full, k0, col0);
-          } else {
+          } else if (kParts == kCluster || Below(rank) < kParts) {
             TmaLoad2DMulticast(smem_b + first * 128, &params.b, full, k0, col0 + first,
-                               Peers(rank));
+                               PeersOfB(rank));
           }
         } else {
           constexpr int kBoxes = kTileN / 64 / kCluster;
-          const int first = kCluster > 1 ? rank * kBoxes : 0;
+          const int first = Below(rank) * kBoxes;
           TW_UNROLL
           for (int i = 0; i < kBoxes; ++i) {
             const int box = first + i;
@@ -235,7 +261,7 @@ struct GemmHopper {
               TmaLoad2D(smem_b + box * kBoxBytes, &params.b, full, col0 + 64 * box, k0);
             } else {
               TmaLoad2DMulticast(smem_b + box * kBoxBytes, &params.b, full, col0 + 64 * box, k0,
-                                 Peers(rank));
+                                 PeersOfB(rank));
             }
           }
         }
@@ -249,9 +275,7 @@ struct GemmHopper {
     if constexpr (kPeers == 1) {
       if (lane == 0) MbarrierArrive(EmptyBarrier(ring, stage));
     } else {
-      if (lane < kPeers) {
-        MbarrierArriveCluster(EmptyBarrier(ring, stage), rank / kPeers * kPeers + lane);
-      }
+      if (lane < kFetching) MbarrierArriveCluster(EmptyBarrier(ring, stage), Fetching(rank, lane));
     }
   }
 
@@ -276,17 +300,16 @@ struct GemmHopper {
         return;
       }
       constexpr int kCols = (kPiece + 1) % kPieces == 0 ? kLastCols : kPieceCols;
-      constexpr int kBlocks = kCols / 32;  // of 16 accumulators
-      constexpr int kStrip = kPiece / kPieces, kBlock = kPiece % kPieces * (kPieceCols / 32);
+      constexpr int kStrip = kPiece / kPieces;
+      constexpr int kFirst = kPiece % kPieces * (kPieceCols / 2);  // of the strip's accumulators
       const int row = 16 * (warp % 4);
-      float acc[16 * kBlocks];
+      float acc[kCols / 2];
       if constexpr (kShares) {
-        parts.template Add<kStrip, kBlock, kBlocks>(acc, row0 - 64 * kStrip);
+        parts.template Add<kStrip, kFirst / 16, kCols / 32>(acc, row0 - 64 * kStrip);
       } else {
-        WgmmaRead<kStrip, kBlock, kBlocks>(acc);
+        WgmmaRead<kStrip, kFirst, kCols / 2>(acc);
       }
-      StageStrip<Spec::kTypeC, Spec::kTypeD, 8 * kCols / kPieceCols>(out, acc, row0 + row, col0,
-                                                                     staged, row, 0, lane);
+      StageStrip<Spec::kTypeC, Spec::kTypeD, 8>(out, acc, row0 + row, col0, staged, row, 0, lane);
     }
   }
 
@@ -318,8 +341,8 @@ struct GemmHopper {
       FenceBeforeTma();
       NamedBarrier(1 + consumer, 128);
       if (kLastCols < kPieceCols && (piece + 1) % kPieces == 0) {
-        StoreTile<Spec::kTypeD, 64, 8 * kLastCols / kPieceCols, 128>(params.out, row0, col0, staged,
-                                                                     warp % 4 * 32 + lane);
+        StoreTile<Spec::kTypeD, 64, 8, 128, 8 * kLastCols / kPieceCols>(
+            params.out, row0, col0, staged, warp % 4 * 32 + lane);
         if (leader) TmaStoreCommit();  // none, so that counting groups counts pieces
       } else if (!by_tma) {
         StoreTile<Spec::kTypeD, 64, 8, 128>(params.out, row0, col0, staged, warp % 4 * 32 + lane);
@@ -432,7 +455,7 @@ struct GemmHopper {
       if (kSplits == 1 && StoresByTma(params.out)) TmaPrefetchMap(&params.d);
       for (int i = 0; i < kStages; ++i) {
         MbarrierInit(FullBarrier(ring, i), 1);  // the producer; copies count bytes
-        MbarrierInit(EmptyBarrier(ring, i), 4 * kTogether * kPeers);  // a lane of each warp
+        MbarrierInit(EmptyBarrier(ring, i), 4 * kTogether * kFetching);  // a lane of each warp
       }
       if constexpr (kSplits > 1) {
         SharedTile(ring, rank).Open(params.out, TileLoop(params, rank).Tile().m * kTileM);

@@ -26,7 +26,7 @@ using tw::Type;
 
 template <bool kRowA, bool kRowB, int kM, int kN, int kWarpCount, int kStageCount,
           Type kIn = Type::kBF16, Type kAddend = Type::kNone, Type kOut = Type::kBF16,
-          int kSplitCount = 1, int kBeside = 1, int kHow = cuda::kGemmHopperInTurn>
+          int kSplitCount = 1, int kBeside = 1, int kHow = cuda::kGemmHopperInTurn, int kBelow = 1>
 struct Spec {
   static constexpr Type kTypeA = kIn;
   static constexpr Type kTypeC = kAddend;
@@ -37,7 +37,7 @@ struct Spec {
   static constexpr int kTileN = kN;
   static constexpr int kWarps = kWarpCount;
   static constexpr int kStages = kStageCount;
-  static constexpr int kCluster = 1;
+  static constexpr int kCluster = kBelow;
   static constexpr int kClusterN = kBeside;
   static constexpr int kSplits = kSplitCount;
   static constexpr int kCtasPerSm = 1;
@@ -50,6 +50,7 @@ KernelSpec HopperSpecOf() {
   KernelSpec spec = SpecOf<S>("gemm_hopper", {90, 'a'});
   spec.tile_k = 64;
   spec.split_k = S::kSplits > 1 ? S::kSplits : 0;
+  spec.cluster_m = S::kCluster > 1 ? S::kCluster : 0;
   spec.cluster_n = S::kClusterN > 1 ? S::kClusterN : 0;
   spec.params = {S::kBand, 1, S::kWalk, 0};
   return spec;
@@ -99,12 +100,12 @@ void ExpectProduct(const TestShape& shape, int ctas, int parts = 0) {
   tw::emulation::store_groups.clear();
   EXPECT_EQ(launch->block[0], 32u * S::kWarps);
   // Warps finish at different times: what RunLaunch returns does not matter here.
-  tw::emulation::RunLaunch<tw::GemmHopperParams>(
-      *launch, 32 * S::kWarps,
-      [](const tw::GemmHopperParams& params) {
-        tw::GemmHopper<S>::Run(params, tw::emulation::OwnSmem());
-      },
-      S::kClusterN * S::kSplits);
+  tw::emulation::RunLaunch<tw::GemmHopperParams>(*launch, 32 * S::kWarps,
+                                                 [](const tw::GemmHopperParams& params) {
+                                                   tw::GemmHopper<S>::Run(params,
+                                                                          tw::emulation::OwnSmem());
+                                                 },
+                                                 {S::kCluster, S::kClusterN * S::kSplits, 1});
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
   EXPECT_EQ(workspace.Damage(), "");
   product.Expect();
@@ -172,8 +173,13 @@ TEST(GemmHopperKernel, WritesNothingBehindAnOddNumberOfColumns) {
 // One, two and more pieces of D a consumer and tile: the two places for them are taken in turn over
 // all tiles.
 TEST(GemmHopperKernel, StagesEveryNumberOfPieces) {
-  // The last of them half as wide as the others.
+  // The last of them a quarter, half and three quarters as wide as the others.
+  ExpectProducts<Spec<kT, kN, 64, 80, 8, 2>>();
   ExpectProducts<Spec<kT, kN, 64, 96, 8, 2>>();
+  ExpectProducts<Spec<kT, kN, 64, 112, 8, 2>>();
+  ExpectProducts<Spec<kT, kN, 64, 48, 8, 2, Type::kBF16, Type::kNone, Type::kF32>>();
+  ExpectProducts<Spec<kT, kN, 128, 80, 12, 2, Type::kBF16, Type::kBF16, Type::kBF16>>();
+  ExpectProducts<Spec<kT, kN, 128, 176, 12, 2>>();
   ExpectProducts<Spec<kT, kN, 128, 160, 12, 2>>();
   // Several tiles of a CTA: which of the two places is free does not depend on who stores a piece.
   ExpectProduct<Spec<kT, kN, 64, 160, 8, 2>>({130, 640, 64}, 1);
@@ -291,6 +297,36 @@ TEST(GemmHopperKernel, DividesTilesOfClusters) {
   using Two = Divided<64, 64, 8, 2, Type::kNone, Type::kBF16, 2>;
   ExpectDividedProduct<Two>({64, 128, 64 * 24}, 6, 3);
   ExpectDividedProduct<Two>({40, 300, 64 * 16}, 8, 4);
+}
+
+/// Clusters of kDown by kCtas tiles.
+template <int kDown, int kCtas, int kM = 64, int kCols = 64, int kWarpCount = 8,
+          int kHow = cuda::kGemmHopperInTurn>
+using Grid = Spec<kT, kN, kM, kCols, kWarpCount, 2, Type::kBF16, Type::kNone, Type::kBF16, 1, kCtas,
+                  kHow, kDown>;
+
+TEST(GemmHopperKernel, FetchesPartsOfCommonTilesInBothDirections) {
+  ExpectProducts<Grid<2, 1>>();
+  ExpectProducts<Grid<4, 1>>();
+  ExpectProducts<Grid<2, 2>>();
+  ExpectProducts<Grid<4, 2>>();
+  ExpectProducts<Grid<2, 4>>();
+  ExpectProducts<Grid<2, 2, 64, 96>>();
+  ExpectProducts<Grid<2, 2, 128, 64, 12>>();
+  // Parts of B for all, for two of four, and for one.
+  ExpectProducts<Grid<4, 1, 64, 80>>();
+  ExpectProducts<Grid<2, 2, 64, 80>>();
+  ExpectProducts<Grid<4, 2, 64, 48>>();
+  ExpectProducts<Grid<2, 2, 64, 64, 12, cuda::kGemmHopperPingPong>>();
+  for (const int m : {1, 8, 65, 130, 257}) {
+    for (const int n : {8, 70, 200}) {
+      ExpectProduct<Grid<2, 2>>({m, n, 328}, 4);
+      ExpectProduct<Grid<4, 2>>({m, n, 72}, 8);
+    }
+  }
+  ExpectProduct<Grid<2, 2>>({300, 400, 64 * 5}, 4);  // several tiles of a CTA
+  ExpectDividedProduct<Grid<2, 2, 64, 64, 8, cuda::kGemmHopperByShares>>({128, 128, 64 * 24}, 12,
+                                                                         3);
 }
 
 // Tiles that come out even, or whose k is short, are not: a launch without workspace.

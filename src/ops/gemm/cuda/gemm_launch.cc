@@ -149,8 +149,8 @@ void AddHopperMaps(const KernelSpec& spec, const GemmArgs& args, cuda::CudaLaunc
   const GemmShape shape = ShapeOf(args);
   const std::uint32_t rows_a = static_cast<std::uint32_t>(
       cuda::GemmHopperBoxRows(shape.m, spec.tile_m, std::max<int>(spec.cluster_n, 1)));
-  // CTAs of a cluster fetch equal parts of the tile of B.
-  const std::uint32_t rows_b = spec.tile_n / std::max<std::uint32_t>(spec.cluster_m, 1);
+  const auto rows_b = static_cast<std::uint32_t>(
+      spec.tile_n / cuda::GemmHopperPartsOfB(spec.tile_n, spec.cluster_m));
   AddMap(
       launch, offsetof(cuda::GemmHopperParams, a), "A",
       Describe(args.a, args.a_layout, spec.order_a == Order::kRowMajor, shape.m, shape.k, rows_a));

@@ -59,7 +59,7 @@ struct SplitTile {
   TW_DEVICE void Send(u32 slot, int lane) const {
     if constexpr (kBlock < kTileN / 32) {
       float acc[16];
-      WgmmaRead<kStrip, kBlock, 1>(acc);
+      WgmmaRead<kStrip, 16 * kBlock, 16>(acc);
       TW_UNROLL
       for (int first = 0; first < 4; first += kTogether) {
         const int owner = (4 * kBlock + first) / kEights;

@@ -45,7 +45,9 @@ struct PartialSums {
   static constexpr int kBlocks = Spec::kTileN / 32;  // of 16 accumulators, of a strip
   static constexpr int kBlockFloats = 16 * 128;
   static constexpr int kSlotFloats = Spec::kTileM * Spec::kTileN;
-  static_assert(kConsumers * kStrips * kBlocks * kBlockFloats == kSlotFloats, "whole strips");
+  static_assert(Spec::kTileN % 32 != 0 ||
+                    kConsumers * kStrips * kBlocks * kBlockFloats == kSlotFloats,
+                "whole strips");
 
   const GemmHopperParams& params;
   TileParts parts;
@@ -87,18 +89,18 @@ struct PartialSums {
   TW_DEVICE void Add(float (&sum)[16 * kCount], int row0) const {
     // Rows that D does not have were not left.
     if (parts.count == 1 || !HasRows<kStrip>(row0)) {
-      WgmmaRead<kStrip, kBlock, kCount>(sum);
+      WgmmaRead<kStrip, 16 * kBlock, 16 * kCount>(sum);
       return;
     }
     constexpr int kFirst = kStrip * kBlocks + kBlock;
     if (parts.own == 0) {
-      WgmmaRead<kStrip, kBlock, kCount>(sum);
+      WgmmaRead<kStrip, 16 * kBlock, 16 * kCount>(sum);
     } else {
       Load<kFirst, kCount>(sum, 0);
       TW_NO_UNROLL
       for (int part = 1; part < parts.own; ++part) AddOf<kFirst, kCount>(sum, part);
       float own[16 * kCount];
-      WgmmaRead<kStrip, kBlock, kCount>(own);
+      WgmmaRead<kStrip, 16 * kBlock, 16 * kCount>(own);
       TW_UNROLL
       for (int i = 0; i < 16 * kCount; ++i) sum[i] += own[i];
     }
@@ -129,7 +131,7 @@ struct PartialSums {
       constexpr int kStrip = kBlock / kBlocks;
       if (HasRows<kStrip>(row0)) {
         float sum[16];
-        WgmmaRead<kStrip, kBlock % kBlocks, 1>(sum);
+        WgmmaRead<kStrip, kBlock % kBlocks * 16, 16>(sum);
         float* const place = Place<kBlock>(parts.own);
         TW_UNROLL
         for (int i = 0; i < 4; ++i) {

@@ -54,8 +54,8 @@ double ComeUs(double bytes, const DeviceSpec& device) { return bytes * 1e-3 / In
 
 /// CTAs of a cluster wait for each other, send their sums of `rows` rows, and wait for those of others.
 double SplitMergeUs(const KernelSpec& spec, int rows, const DeviceSpec& device) {
-  constexpr double kWaitsUs = 1;
-  return kWaitsUs + ComeUs(4.0 * rows * spec.tile_n, device);
+  constexpr double kWaitsUs = 1, kSlower = 5;
+  return kWaitsUs + kSlower * ComeUs(4.0 * rows * spec.tile_n, device);
 }
 
 /// All CTAs of a divided tile but one leave their sums in memory, and that one reads them, which is slower
@@ -68,13 +68,13 @@ double ShareMergeUs(const KernelSpec& spec, const Division& division, int rows,
 }
 
 /// How many times as long clusters take because they do not fit: a cluster lies in one group of
-/// multiprocessors, whose number need not be a multiple of it. On an H200 128 CTAs in clusters of 2 ran
-/// at once; in clusters of 4 and 8, one CTA a multiprocessor, they took two rounds, and 92 took one. More
-/// CTAs than that were up to a sixth slower than without clusters.
+/// multiprocessors, whose number need not be a multiple of it. On an H200 and an H100 128 CTAs in clusters of
+/// 2 ran at once; in clusters of 4 and 8, one CTA a multiprocessor, they took two rounds, and 120 took
+/// one.
 double ClusterRounds(double ctas, int cluster, const LaunchCost& cost, const DeviceSpec& device) {
   if (cluster <= 2) return 1;
   const double sms = std::max(device.sm_count, 1), held = std::max(cost.ctas_per_sm, 1);
-  const double reached = std::max(std::floor((cluster == 4 ? 0.85 : 0.75) * sms / cluster), 1.0);
+  const double reached = std::max(std::floor(0.91 * sms / cluster), 1.0);
   constexpr double kSlower = 1.03;
   return kSlower * std::ceil(ctas / (reached * cluster * held)) / std::ceil(ctas / (sms * held));
 }
@@ -91,7 +91,7 @@ double KTileUs(const KernelSpec& spec, const GemmDesc& desc, const Division& div
                double beside, const DeviceSpec& device) {
   constexpr double kReached = 0.95;     // of the board's rate of products, before its power ends
   constexpr double kL2OfIngest = 0.65;  // what the L2 gives all of them
-  constexpr double kLatencyUs = 0.17;
+  constexpr double kLatencyUs = 0.12;
   const double products =
       SmUs(2.0 * spec.tile_m * spec.tile_n * spec.tile_k, kReached * device.bf16_gflop_s, device);
   const int fetched = FetchedRows(spec, desc), common_a = std::max<int>(spec.cluster_n, 1);
@@ -107,6 +107,23 @@ double KTileUs(const KernelSpec& spec, const GemmDesc& desc, const Division& div
   constexpr double kPair = 1.06;
   return (division.peers > 1 ? kPair : 1) *
          std::max({beside * products, beside * come, given, kLatencyUs}) / beside;
+}
+
+/// Under its power limit a board does about three quarters of the products of its clocks, fewer the more
+/// bytes a multiprocessor takes in beside them: on an H100 4096^3 took 177 us in tiles of 256x128, and 217
+/// in tiles of 128x128, which take in 64 bytes in the clocks of their products.
+double PowerUs(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
+  constexpr double kOfPower = 0.76, kCheap = 0.75, kPrice = 3.6, kFromL2 = 0.04;
+  // Clocks of the bytes that come over those of the products, which wait where that is more than 1; the part
+  // of the bytes that is not common to a cluster.
+  const double come =
+      std::min(64.0 * (spec.tile_m + spec.tile_n) / (spec.tile_m * spec.tile_n), 1.0);
+  const double given = (double{1} * spec.tile_m / std::max<int>(spec.cluster_n, 1) +
+                        double{1} * spec.tile_n / std::max<int>(spec.cluster_m, 1)) /
+                       (spec.tile_m + spec.tile_n);
+  const double above = std::max(come - kCheap, 0.0);
+  return (1 + kPrice * above * above + kFromL2 * given) * 2e-3 * desc.m * desc.n * desc.k /
+         (kOfPower * device.bf16_gflop_s);
 }
 
 /// The copy engine writes rows that there are not as zeros. One row by 28672 x 4096 took 80 us on tiles of
@@ -135,7 +152,10 @@ double EstimateHopper(const KernelSpec& spec, const GemmDesc& desc, const Device
   const double k_tile_us = KTileUs(spec, desc, division, at_once, beside, device);
   const double rounds = splits > 1 ? std::ceil(all / held) : static_cast<double>(division.Rounds());
   const double between = spec.params[2] == cuda::kGemmHopperPingPong ? 0 : kBetweenTilesUs;
-  cost.cta_us = rounds * (CeilOf(division.k_tiles, splits) * k_tile_us + between / beside) +
+  // Those of a cluster meet before the first copy, and wait for each other in the end.
+  constexpr double kMeetUs = 0.6;
+  cost.cta_us = (division.peers > 1 ? kMeetUs : 0) +
+                rounds * (CeilOf(division.k_tiles, splits) * k_tile_us + between / beside) +
                 division.ShareKTiles() * k_tile_us;
   // Of clusters that leave multiprocessors idle, two CTAs lie on one all the same: 66 CTAs took 12.7 us
   // where as many that need one each took 10.0.
@@ -153,10 +173,7 @@ double EstimateHopper(const KernelSpec& spec, const GemmDesc& desc, const Device
     merge_us = (cost.ctas_per_sm > 1 ? 1 : rounds) * SplitMergeUs(spec, rows, device);
   }
   if (division.shares.count > 0) merge_us = ShareMergeUs(spec, division, rows, device);
-  // Under its power limit a board does about three quarters of the products of its clocks.
-  constexpr double kOfPower = 0.76;
-  const double power_us = 2e-3 * desc.m * desc.n * desc.k / (kOfPower * device.bf16_gflop_s);
-  const double us = std::max(PredictUs(cost, device), power_us);
+  const double us = std::max(PredictUs(cost, device), PowerUs(spec, desc, device));
   return ClusterRounds(all, division.peers * splits, cost, device) * us + merge_us +
          kMissingRowUs * (spec.tile_m - rows);
 }
