@@ -96,7 +96,7 @@ void Launch(ChainCase& chain, const KernelSpec& spec, Memory& memory, unsigned i
         if (tw::emulation::cta.block.y >= kCtas - absent) return;
         tw::GemmChain<kW, kTileM, kTileN, kParts, kStages>::Run(p, tw::emulation::OwnSmem());
       },
-      kCtas);
+      {1, kCtas, 1});
 }
 
 template <Type kW, int kTileM, int kTileN, int kParts, int kStages>
