@@ -13,8 +13,9 @@ namespace tilewright {
 
 /// The kernels and launch parameters that somebody decided on, for each device class, to be kept
 /// under version control as `tilewright.lock`: a later build or other records that choose otherwise
-/// are then seen (CheckLock), or overruled, by giving the pins of a class to Context::MakeDispatch.
-/// A value; the file is described in docs/kernel_lock.md.
+/// are then seen (CheckLock), or overruled, by giving the pins of a class to Context::MakeDispatch: of
+/// exactly these problems, hence not of products whose weights are packed already where the lock has
+/// their layout open. A value; the file is described in docs/kernel_lock.md.
 struct KernelLock {
   std::map<std::string, Pins, std::less<>> by_device;  ///< by DeviceSpec::ClassId
 
