@@ -42,7 +42,7 @@ class GainBars {
  public:
   explicit GainBars(const TuneReport& result) {
     for (const TuneRow& row : result.rows) {
-      if (row.gain.ratio <= 0) continue;
+      if (row.gain.ratio <= 0 || !(row.gain.low > 0) || !std::isfinite(row.gain.high)) continue;
       least_ = std::min(least_, row.gain.low), most_ = std::max(most_, row.gain.high);
     }
   }
@@ -62,7 +62,8 @@ class GainBars {
   static constexpr int kWidth = 140, kMargin = 2;
 
   double At(double ratio) const {
-    const double part = std::log(std::max(ratio, least_) / least_) / std::log(most_ / least_);
+    const double part =
+        std::log(std::clamp(ratio, least_, most_) / least_) / std::log(most_ / least_);
     return kMargin + part * (kWidth - 2 * kMargin);
   }
 

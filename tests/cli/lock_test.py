@@ -4,9 +4,10 @@ import html.parser
 import json
 import os
 import shutil
+import signal
 import unittest
 
-from harness import CliTest
+from harness import CliTest, await_handler, interrupt
 
 SMALL = ('--gemm', 'm=1,n=64,k=64,type=q4_0')
 OTHER = ('--gemm', 'm=4,n=96,k=64,type=q8_0')
@@ -303,6 +304,13 @@ class Report(LockCase):
         self.assertEqual(path.read_text(), 'old')
         self.assertEqual(os.listdir(self.home).count('x.html'), 1)
         self.assertEqual([name for name in os.listdir(self.home) if name.endswith('.tmp')], [])
+
+    def test_an_interrupted_tuning_writes_what_it_has(self):
+        long = [word for m in (64, 128, 256) for word in ('--gemm', f'm={m},n=2048,k=2048,type=q4_0')]
+        process = self.start('tune', *long, '--budget', 0, '--report', 'x.html', env=self.env, cwd=self.home)
+        await_handler(process, signal.SIGINT)
+        self.assertEqual(interrupt(process), 130)
+        self.assertIn('The tuning was interrupted.', self.page().words)
 
     def test_a_check_has_a_page_of_the_comparison(self):
         self.cli(0, 'tune', *SMALL, *OTHER, '--write-lock')
