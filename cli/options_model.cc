@@ -1,7 +1,9 @@
 #include <fmt/ranges.h>
 
 #include <memory>
+#include <utility>
 
+#include "console.h"
 #include "options.h"
 #include "parser.h"
 #include "tilewright/chat.h"
@@ -150,6 +152,20 @@ void AddSynth(CLI::App& app, int& exit_code) {
       *verb, [o] { return Synth(*o); }, exit_code);
 }
 
+/// An option with or without the name of a lock.
+CLI::Option* AddLockFile(CLI::App& verb, const std::string& name, TuneArguments& o,
+                         const std::string& what) {
+  return verb.add_option(name, o.lock, what)->expected(0, 1)->type_name("[FILE]");
+}
+
+/// Where --check or --write-lock has no FILE, the usual one is meant; and where nothing else says
+/// what to tune, FILE is the MODEL, as in `tune --check MODEL`.
+void SettleLock(TuneArguments& o) {
+  if (o.model.path.empty() && o.gemms.empty() && o.problems.empty() && o.shapes.empty())
+    o.model.path = std::exchange(o.lock, "");
+  if (o.lock.empty()) o.lock = kLockFile;
+}
+
 void AddTune(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<TuneArguments>();
   CLI::App* verb = app.add_subcommand(
@@ -171,26 +187,57 @@ void AddTune(CLI::App& app, int& exit_code) {
   verb->add_option("--type", o->type, "Weights of --shapes without the column type")
       ->capture_default_str()
       ->type_name("TYPE");
-  verb->add_option("--budget", o->budget, "Total device time, as 500ms, 60s or 2m; 0: no limit")
-      ->capture_default_str()
-      ->type_name("TIME");
-  verb->add_flag("--remeasure", o->remeasure, "Measure again what was measured before");
-  verb->add_option("--seed", o->seed, "Seed of the tuner's order")
-      ->capture_default_str()
-      ->type_name("N");
-  verb->add_flag("--check", o->check, "Compare with tilewright.lock (not built yet)");
-  verb->add_option("--report", o->report, "Write a report (not built yet)")->type_name("FILE");
+  const CLI::Option* budget =
+      verb->add_option("--budget", o->budget, "Total device time, as 500ms, 60s or 2m; 0: no limit")
+          ->capture_default_str()
+          ->type_name("TIME");
+  const CLI::Option* remeasure =
+      verb->add_flag("--remeasure", o->remeasure, "Measure again what was measured before");
+  const CLI::Option* seed = verb->add_option("--seed", o->seed, "Seed of the tuner's order")
+                                ->capture_default_str()
+                                ->type_name("N");
+  const CLI::Option* write_lock = AddLockFile(
+      *verb, "--write-lock", *o,
+      fmt::format("Measure nothing; write what is chosen now to FILE, else {}", kLockFile));
+  const CLI::Option* check = AddLockFile(
+      *verb, "--check", *o,
+      fmt::format("Measure nothing; exit 1 if what is chosen now is not what FILE, else {}, says",
+                  kLockFile));
+  const CLI::Option* report =
+      verb->add_option("--report", o->report, "Also write what was found as a page of HTML")
+          ->check(Named())
+          ->type_name("FILE");
   AddModel(*verb, o->model);
   AddCommon(*verb, o->common);
   verb->footer(
       "\nEvery measurement is kept, even if Ctrl-C (exit 130) or the budget ends the tuning.\n"
+      "--write-lock keeps the lines of problems that are not named; --check ignores them.\n"
       "\nExamples:\n"
       "  tilewright tune model.gguf --budget 60s\n"
       "  tilewright tune --gemm \"m=1,n=1536,k=576,type=q4_1\"\n"
       "  tilewright tune --op \"attention rows=1 heads=32 kv_heads=8 head_dim=128 context=4096\"\n"
-      "  tilewright tune --shapes shapes.csv --m 1,16 --type q8_0");
+      "  tilewright tune --shapes shapes.csv --m 1,16 --type q8_0\n"
+      "  tilewright tune model.gguf --write-lock && git add tilewright.lock\n"
+      "  tilewright tune model.gguf --check --report drift.html");
   OnGiven(
-      *verb, [o] { return Tune(*o); }, exit_code);
+      *verb,
+      [=] {
+        o->check = check->count() > 0, o->write_lock = write_lock->count() > 0;
+        for (const CLI::Option* lock : {check, write_lock}) {
+          if (lock->count() == 0) continue;
+          for (const CLI::Option* other : {budget, remeasure, seed, check, write_lock}) {
+            if (other == lock || other->count() == 0) continue;
+            return Usage(fmt::format("{} measures nothing and cannot be combined with {}",
+                                     lock->get_name(), other->get_name()),
+                         "tune");
+          }
+        }
+        if (o->write_lock && report->count() > 0)
+          return Usage("--report is of a tuning or of --check, not of --write-lock", "tune");
+        if (o->check || o->write_lock) SettleLock(*o);
+        return Tune(*o);
+      },
+      exit_code);
 }
 
 }  // namespace

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
-#include <map>
 #include <optional>
 
 #include "console.h"
 #include "measuring.h"
 #include "problem_words.h"
-#include "report.h"
+#include "tilewright/whole_file.h"
+#include "tune_html.h"
+#include "tune_lock.h"
 #include "tune_problems.h"
+#include "tune_report.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -180,145 +181,26 @@ Result<TuneReport> Measure(const TuneArguments& options, Context& context,
   return std::move(result);
 }
 
-/// What tuning gained over the launches that would have run without it, of the problems that were decided.
-struct Gains {
-  int decided = 0, faster = 0;
-  double mean = 1, most = 1;  ///< geometric mean of those that are faster, and the greatest
-};
-Gains GainsOf(const TuneReport& result) {
-  Gains gains;
-  double logarithms = 0;
-  for (const TuneRow& row : result.rows) {
-    if (row.skipped || row.only || !row.conclusive) continue;
-    ++gains.decided;
-    if (row.gain.ratio <= 1) continue;
-    ++gains.faster;
-    logarithms += std::log(row.gain.ratio);
-    gains.most = std::max(gains.most, row.gain.ratio);
-  }
-  if (gains.faster > 0) gains.mean = std::exp(logarithms / gains.faster);
-  return gains;
-}
-
-void PrintJson(const TuneReport& result, std::uint64_t seed) {
-  Report report;
-  report.Array("rows");
-  for (const TuneRow& row : result.rows) {
-    Report line;
-    line.Set("op", row.op)
-        .Set("problem", row.problem)
-        .Set("kernel", row.kernel)
-        .Set("spec", row.spec)
-        .Set("us", row.us)
-        .Set("before", row.before)
-        .Set("before_us", row.before_us)
-        .Set("skipped", row.skipped)
-        .Set("only", row.only)
-        .Set("conclusive", row.conclusive)
-        .Set("inconclusive", row.inconclusive)
-        .Set("candidates", row.candidates)
-        .Set("timed", row.timed)
-        .Set("quarantined", row.quarantined)
-        .Set("trouble", row.trouble);
-    if (row.gain.ratio > 0) {
-      const double interval[] = {row.gain.low, row.gain.high};
-      line.Set("gain", row.gain.ratio).Set("gain_interval", std::span<const double>(interval));
-    } else {
-      line.SetNull("gain").SetNull("gain_interval");
-    }
-    report.Append("rows", std::move(line));
-  }
-  const Gains gains = GainsOf(result);
-  report.Set("tuned", result.tuned)
-      .Set("decided", gains.decided)
-      .Set("faster", gains.faster)
-      .Set("gain_mean", gains.mean)
-      .Set("gain_most", gains.most)
-      .Set("skipped", result.skipped)
-      .Set("only", result.only)
-      .Set("failed", result.failed)
-      .Set("not_reached", result.not_reached)
-      .Set("cancelled", result.cancelled)
-      .Set("out_of_budget", result.out_of_budget)
-      .Set("device_seconds", result.device_seconds)
-      .Set("seed", static_cast<std::int64_t>(seed));
-  Out(report.Text() + "\n");
-}
-
-std::string Gain(const TuneRow& row) {
-  if (row.skipped) return "known";
-  if (!row.conclusive) return "inconclusive";
-  if (row.gain.ratio <= 0) return row.before.empty() ? "-" : "same";
-  return fmt::format("{:.2f}x ({:.2f} .. {:.2f})", row.gain.ratio, row.gain.low, row.gain.high);
-}
-
-/// Why problems ended without a decision, each reason once with how many it met.
-std::string WhyInconclusive(const TuneReport& result) {
-  std::map<std::string, int> reasons;
-  for (const TuneRow& row : result.rows) {
-    if (!row.skipped && !row.conclusive && row.timed > 0) ++reasons[row.inconclusive];
-  }
-  std::string text;
-  for (const auto& [reason, count] : reasons) {
-    text += fmt::format("{} inconclusive: {}; the next tune goes on with {}\n", count, reason,
-                        count == 1 ? "it" : "them");
-  }
-  return text;
-}
-
-std::string GainLine(const TuneReport& result) {
-  const Gains gains = GainsOf(result);
-  if (gains.decided == 0) return "";
-  const std::string decided =
-      fmt::format("{} {} decided, ", gains.decided, gains.decided == 1 ? "problem" : "problems");
-  if (gains.faster == 0) return decided + "none faster by another launch than before\n";
-  return decided + fmt::format(
-                       "{} faster by another launch than before: {:.2f}x in the "
-                       "geometric mean, up to {:.2f}x\n",
-                       gains.faster, gains.mean, gains.most);
-}
-
-void PrintTable(const TuneReport& result) {
-  Table table({"problem", "kernel", "launch", "us", "default us", "gain (95 %)"},
-              {true, true, true, false, false, false});
-  for (const TuneRow& row : result.rows) {
-    if (row.kernel.empty() || row.only) continue;
-    table.Row({ShortProblem(row.op, row.problem), row.kernel, row.spec,
-               fmt::format("{:.2f}", row.us),
-               row.before_us > 0 ? fmt::format("{:.2f}", row.before_us) : "-", Gain(row)});
-  }
-  Out(table.Text());
-  std::string line = fmt::format("{} problems tuned in {:.1f} s of device time", result.tuned,
-                                 result.device_seconds);
-  if (result.skipped > 0) line += fmt::format(", {} known already", result.skipped);
-  if (result.only > 0) line += fmt::format(", {} have one candidate", result.only);
-  if (result.failed > 0) line += fmt::format(", {} failed", result.failed);
-  if (result.not_reached > 0)
-    line += fmt::format(", {} not reached (more --budget)", result.not_reached);
-  Out(line + "\n" + GainLine(result) + WhyInconclusive(result));
-}
-
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
 
 int Tune(const TuneArguments& options) {
-  if (options.check) {
-    Complain("'tune --check' is not built yet in this version");
-    return kExitUsage;
-  }
-  if (!options.report.empty()) {
-    Complain("'tune --report' is not built yet in this version");
-    return kExitUsage;
-  }
   if (options.model.path.empty() && options.gemms.empty() && options.shapes.empty() &&
       options.problems.empty()) {
-    return Usage("nothing to tune: give a MODEL, --gemm, --op or --shapes", "tune");
+    const char* what = options.check ? "check" : options.write_lock ? "lock" : "tune";
+    return Usage(fmt::format("nothing to {}: give a MODEL, --gemm, --op or --shapes", what),
+                 "tune");
   }
   if (Status words = CheckProblemWords(options); !words)
     return Usage(words.error().message, "tune");
   Result<double> budget = ParseSeconds(options.budget);
   if (!budget) return Usage(budget.error().message, "tune");
+  if (!options.report.empty()) {
+    if (Status able = CanWriteWholeFile(options.report); !able) return ExitFor(able.error());
+  }
+  if (options.check) return CheckAgainstLock(options);
+  if (options.write_lock) return WriteLock(options);
   Result<std::unique_ptr<Context>> context = MakeContext(options.common, Calibration::kMissing);
   if (!context) return ExitFor(context.error());
   Result<TuneProblems> problems = CollectProblems(options, **context);
@@ -338,9 +220,14 @@ int Tune(const TuneArguments& options) {
     }
   }
   if (options.common.json) {
-    PrintJson(*result, options.seed);
+    PrintTuneJson(*result, options.seed);
   } else {
-    PrintTable(*result);
+    PrintTuneTable(*result);
+  }
+  if (!options.report.empty()) {
+    const std::string page = TuneHtml(*result, options, **context);
+    if (Status written = WriteWholeFile(options.report, page); !written)
+      return Finish(ExitFor(written.error()));
   }
   const int flushed = Finish(kExitOk);
   if (result->cancelled) {

@@ -104,6 +104,9 @@ struct DoctorOptions {
 };
 int Doctor(const DoctorOptions& options);
 
+/// The file that --check and --write-lock mean unless one is named.
+constexpr const char* kLockFile = "tilewright.lock";
+
 struct TuneArguments {
   CommonOptions common;
   ModelArguments model;  ///< path may be empty
@@ -114,8 +117,10 @@ struct TuneArguments {
   std::string rows;                   ///< "": the verb's default
   std::string type = "q4_1";
   std::string budget = "60s";
-  std::string report;
-  bool check = false;
+  std::string report;       ///< of HTML; "": none
+  bool check = false;       ///< compare with `lock` and measure nothing
+  bool write_lock = false;  ///< write to `lock` and measure nothing
+  std::string lock;         ///< its file; set with `check` and `write_lock`
   bool remeasure = false;
   std::uint64_t seed = 1;
 };

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/faulty_filesystem.h"
+#include "tilewright/whole_file.h"
 
 namespace tilewright {
 namespace {
@@ -103,6 +104,22 @@ TEST_F(AtomicFileTest, AReaderBesideWritersSeesWholeFilesOnly) {
     ASSERT_EQ(text.find_first_not_of(text[0]), std::string::npos);
   }
   for (std::thread& writer : writers) writer.join();
+}
+
+TEST_F(AtomicFileTest, WhetherAFileCanBeWrittenIsFoundOutWithoutTouchingIt) {
+  ASSERT_TRUE(WriteWholeFile(Path("old"), "old"));
+  EXPECT_TRUE(CanWriteWholeFile(Path("old")));
+  EXPECT_TRUE(CanWriteWholeFile(Path("new")));
+  EXPECT_EQ(ReadFile(Path("old")).value(), "old");
+  EXPECT_EQ(FileCount(), 1u) << "neither the file nor a temporary one";
+  for (const std::string& path :
+       {Path("no/such/folder"), folder_.string(), std::string("/dev/null")}) {
+    const Status able = CanWriteWholeFile(path), written = WriteWholeFile(path, "x");
+    ASSERT_FALSE(able) << path;
+    ASSERT_FALSE(written) << path;
+    EXPECT_EQ(able.error().code, written.error().code);
+    EXPECT_NE(able.error().message.find(path), std::string::npos) << able.error().message;
+  }
 }
 
 TEST_F(AtomicFileTest, ALinkStaysALinkAndTheFileItNamesIsReplaced) {
