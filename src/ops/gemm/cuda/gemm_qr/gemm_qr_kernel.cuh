@@ -194,7 +194,8 @@ struct GemmQr {
       u32 a[kStrips][2][4];
       TW_UNROLL
       for (int i = 0; i < kStrips; ++i) {
-        if constexpr (kJ + 1 < kTileK / 32) tile.rows[i].template LoadNext<kJ + 1>(lane, raw[i], next[i]);
+        if constexpr (kJ + 1 < kTileK / 32)
+          tile.rows[i].template LoadNext<kJ + 1>(lane, raw[i], next[i]);
         TwoRows::template WordsOfA<kJ>(raw[i], a[i]);
       }
       TW_UNROLL
@@ -203,7 +204,8 @@ struct GemmQr {
         for (int j = 0; j < kColumns; ++j) {
           TW_UNROLL
           for (int i = 0; i < kStrips; ++i)
-            MultiplyStep<kJ>(h, a[i], x.v[2 * TwoRows::Line::template kOffset<kJ> + h][j], acc[i][j]);
+            MultiplyStep<kJ>(h, a[i], x.v[2 * TwoRows::Line::template kOffset<kJ> + h][j],
+                             acc[i][j]);
         }
       }
       MultiplyFrom<kJ + 1>(tile, next, x, acc);

@@ -354,8 +354,7 @@ TEST(GemmQwLaunchTest, CtasAreAsManyAsRunAtOnce) {
 
 TEST(GemmQwLaunchTest, BoxesOfQ6_KAreWiderThanAKTile) {
   const KernelSpec spec = GemmQwSpecsForWeight(DataType::kQ6_K, kHopper).front();
-  const test::BlockProduct product(DataType::kQ6_K, DataType::kBF16,
-                                   {.m = 3, .n = 40, .k = 2048});
+  const test::BlockProduct product(DataType::kQ6_K, DataType::kBF16, {.m = 3, .n = 40, .k = 2048});
   const auto launch = GemmQwLaunch(spec, product.args, DeviceOf(1), {});
   ASSERT_TRUE(launch) << launch.error().ToString();
   const cuda::TensorMapDesc& map = launch->maps()[0].desc;

@@ -409,7 +409,7 @@ struct QwProduct {
       if constexpr (kJ + 1 < kBlocks) rows.template LoadNext<kJ + 1>(lane, raw, next);
       u32 a[2][4];
       TwoRows::template WordsOfA<kJ>(raw, a);
-      constexpr u64 kUpperHalf = static_cast<u64>(128 >> 4) << 32;  // of the descriptor
+      constexpr u64 kUpperHalf = static_cast<u64>(128 >> 4) << 32;    // of the descriptor
       constexpr int kStep = 2 * TwoRows::Line::template kOffset<kJ>;  // of 16 k, from the first
       WgmmaFence();
       TW_UNROLL

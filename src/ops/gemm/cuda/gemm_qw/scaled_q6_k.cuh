@@ -64,10 +64,10 @@ template <int kBlocks>
 struct ScaledPart<Type::kQ6_K, kBlocks>
     : PartOfLanes<Q6_KScales, kBlocks, ScaledPart<Type::kQ6_K, kBlocks>> {
   static constexpr int kHigh = 128;  // where the high bits of a block begin
+  // Of two sub-blocks behind each other in the part: nibbles, and of each byte two bits of the first in bits 0 and
+  // 1, of the second in bits 4 and 5. Of one: its scales.
   struct Raw {
-    u32 low[2];   // nibbles of the sub-block and of the one behind it, or in front of it, in the part
-    u32 high[2];  // two bits of the first of those in bits 0 and 1 of each byte, of the second in bits 4 and 5
-    u32 scales;
+    u32 low[2], high[2], scales;
   };
   // Words of sub-block kJ, the first of two that share them.
   template <int kJ, class Line>
