@@ -16,7 +16,7 @@ namespace tilewright::cuda {
 
 /// y as GemmQParams has it. Strides of x, c and y are in elements.
 ///
-/// The map describes W as that of GemmQwParams does; a box is GemmQwLineBytes of tile_n rows.
+/// The map describes W as that of GemmQwParams does, and so are its boxes.
 struct GemmQrParams {
   TensorMap w;
   const void* x;  ///< [m][k], type_a; every row aligned to 16 bytes

@@ -23,7 +23,7 @@ namespace tilewright::cuda {
 ///
 /// The map describes W as lines of 16-bit units, of bytes where a block has an odd number of them: no
 /// swizzle, L2 promotion 256B, zeros outside, one line for each of the n rows, with the units of k
-/// values; a box is GemmQwLineBytes of tile_n rows.
+/// values; a box is GemmQwLineBytes of tile_n rows, from GemmQwBoxBegin on.
 struct GemmQwParams {
   TensorMap w;
   const void* x;  ///< [m][k], type_a; every row aligned to 16 bytes
@@ -42,12 +42,37 @@ struct GemmQwParams {
 };
 static_assert(sizeof(GemmQwParams) == 256, "layout");
 
-/// Bytes of a k-tile of one row of W in shared memory: what is copied of it.
-constexpr int GemmQwLineBytes(int block_bytes, int block_elements) {
-  return (kGemmQTileK / block_elements * block_bytes + 15) / 16 * 16;
+/// Bytes of a k-tile of one row of W.
+constexpr int GemmQwTileBytes(int block_bytes, int block_elements) {
+  return kGemmQTileK / block_elements * block_bytes;
 }
 
-/// Elements of the map in one k-tile of a row of W.
+/// Where a box may begin in a row: at multiples of so many bytes.
+inline constexpr int kGemmQwBoxAlignment = 16;
+
+/// Bytes of one row of W in shared memory: what is copied of it for a k-tile. Where k-tiles begin anywhere
+/// that is what covers one wherever it begins, and an odd number of 16 bytes, so that four words of
+/// eight rows beside each other are in all banks.
+constexpr int GemmQwLineBytes(int block_bytes, int block_elements) {
+  constexpr int kChunk = kGemmQwBoxAlignment;
+  const int bytes = GemmQwTileBytes(block_bytes, block_elements);
+  if (bytes % kChunk == 0) return bytes;
+  const int step = bytes & -bytes;  // what all k-tiles begin at a multiple of
+  return ((bytes + kChunk - step + kChunk - 1) / kChunk | 1) * kChunk;
+}
+
+/// Where the box of k-tile `k_tile` of `k_tiles` begins in a row of W, in bytes: not behind where the k-tile does, at a
+/// multiple of 16, and so that it ends with the row if there is room in it, since what lies outside takes the
+/// copy engine longer.
+constexpr int GemmQwBoxBegin(int tile_bytes, int line_bytes, int k_tile, int k_tiles) {
+  constexpr int kChunk = kGemmQwBoxAlignment;
+  const int begin = k_tile * tile_bytes / kChunk * kChunk;
+  const int left = k_tiles * tile_bytes - line_bytes;
+  const int last = left < 0 ? 0 : (left + kChunk - 1) / kChunk * kChunk;
+  return begin < last ? begin : last;
+}
+
+/// Bytes of an element of the map.
 constexpr int GemmQwUnitBytes(int block_bytes) { return block_bytes % 2 == 0 ? 2 : 1; }
 
 /// K-tiles of all output tiles: what the CTAs divide among themselves, each a run of them, k-tiles

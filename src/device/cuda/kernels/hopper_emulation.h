@@ -137,7 +137,8 @@ inline void TmaPrefetchMap(const void*) {}
 inline void CopyBox(const HostTensorMap& map, u32 smem, int x, int y, bool store) {
   const int line_bytes = map.box[0] * map.bytes;
   const bool legal = map.swizzled ? emulation::Legal(smem, 1024) && line_bytes == 128
-                                  : emulation::Legal(smem, 128) && line_bytes % 16 == 0 && !store;
+                                  : emulation::Legal(smem, 128) && line_bytes % 16 == 0 &&
+                                        x * map.bytes % 16 == 0 && !store;
   if (!legal) {
     emulation::fault = true;
     return;

@@ -234,6 +234,20 @@ TW_DEVICE u32 MulF16x2(u32 a, u32 b) {
   return PackF16(LowF16ToF32(a) * LowF16ToF32(b), HighF16ToF32(a) * HighF16ToF32(b));
 #endif
 }
+/// Both halves of a times half kHalf of b: an instruction takes it from where it is.
+template <int kHalf>
+TW_DEVICE u32 MulF16x2ByHalf(u32 a, u32 b) {
+#if defined(__CUDACC__)
+  u32 pair;
+  asm("{.reg .b16 h<2>;\n .reg .b32 twice;\n mov.b32 {h0, h1}, %2;\n mov.b32 twice, {h%3, h%3};\n"
+      " mul.rn.f16x2 %0, %1, twice;}"
+      : "=r"(pair)
+      : "r"(a), "r"(b), "n"(kHalf));
+  return pair;
+#else
+  return MulF16x2(a, PermuteBytes(b, 0, kHalf == 0 ? 0x1010u : 0x3232u));
+#endif
+}
 TW_DEVICE u32 AddF16x2(u32 a, u32 b) {
 #if defined(__CUDACC__)
   u32 pair;

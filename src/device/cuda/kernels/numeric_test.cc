@@ -64,6 +64,7 @@ TEST(KernelNumericTest, BothHalvesOfAWordOfF16AreComputedWith) {
                b = static_cast<std::uint32_t>(random.Next());
     const std::uint32_t product = tw::MulF16x2(a, b), sum = tw::AddF16x2(a, b);
     const std::uint32_t both = tw::FmaF16x2(a, b, 0x3c00bc00u);  // 1 and -1
+    const std::uint32_t by_low = tw::MulF16x2ByHalf<0>(a, b), by_high = tw::MulF16x2ByHalf<1>(a, b);
     for (const int shift : {0, 16}) {
       const auto half = [&](std::uint32_t word) {
         return static_cast<std::uint16_t>(word >> shift);
@@ -78,6 +79,8 @@ TEST(KernelNumericTest, BothHalvesOfAWordOfF16AreComputedWith) {
         }
       };
       expect(product, value(a) * value(b));
+      expect(by_low, value(a) * double{F16ToF32(static_cast<std::uint16_t>(b))});
+      expect(by_high, value(a) * double{F16ToF32(static_cast<std::uint16_t>(b >> 16))});
       expect(sum, value(a) + value(b));
       expect(both, value(a) * value(b) + (shift == 0 ? -1.0 : 1.0));
     }

@@ -14,12 +14,12 @@ using tilewright::cuda::GemmChainProduct;
 
 /// How y of a product of a chain is made, as QwFinish asks for it: of gate and up, or with an addend and, where the
 /// next product normalises it, the squares. There is one tile of x. Addends are loaded ahead, all at once: between
-/// stores each is waited for.
-template <int kTileM, int kTileN, int kThreads>
+/// stores each is waited for. `kLoadsAtOnce`: kLoads of QwFinish.
+template <int kTileM, int kTileN, int kThreads, int kLoadsAtOnce>
 struct ChainOutput {
   static constexpr int kFours = kTileN / 4;
   static constexpr int kTurns = (kTileM * kFours + kThreads - 1) / kThreads;
-  static constexpr int kLoads = kThreads <= 384 ? 20 : 8;
+  static constexpr int kLoads = kLoadsAtOnce;
   float addends[kTurns][4];
 
   TW_DEVICE static bool Packs(const GemmChainProduct& p) {

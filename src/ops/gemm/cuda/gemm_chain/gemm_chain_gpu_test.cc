@@ -128,7 +128,7 @@ class GemmChainGpu : public test::GpuFixture<Machine> {
 
 TEST_F(GemmChainGpu, ALayersProductsAreThoseOfFloat64) {
   for (const DataType weight :
-       {DataType::kQ8_0, DataType::kQ4_K, DataType::kQ4_1, DataType::kQ5_K}) {
+       {DataType::kQ8_0, DataType::kQ4_K, DataType::kQ4_1, DataType::kQ5_K, DataType::kQ6_K}) {
     for (const int rows : {32, 21, 64, 40}) {
       for (const KernelSpec& spec : GemmChainSpecs(weight, machine_->arch(), rows)) {
         Expect(spec, weight, {.m = rows, .hidden = 3072, .ffn = 2816, .qkv = 3136});

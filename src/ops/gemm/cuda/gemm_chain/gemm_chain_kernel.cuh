@@ -29,7 +29,9 @@ using tilewright::cuda::kMostChainProducts;
 template <Type kTypeW, int kTileM, int kTileN, int kParts, int kStages>
 struct GemmChain {
   using Product = QwProduct<kTypeW, kTileM, kTileN, kParts, kStages, GemmChainProduct, true>;
-  using Finish = QwFinish<Product, ChainOutput<kTileM, kTileN, Product::kThreads>>;
+  // As many loads as there are registers for; beside those of q6_k addends would be spilled.
+  static constexpr int kLoads = Product::kThreads <= 384 && kTypeW != Type::kQ6_K ? 20 : 8;
+  using Finish = QwFinish<Product, ChainOutput<kTileM, kTileN, Product::kThreads, kLoads>>;
   using RingPosition = typename Product::RingPosition;
   static constexpr int kThreads = Product::kThreads;
 

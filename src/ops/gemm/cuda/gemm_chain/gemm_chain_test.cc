@@ -129,6 +129,8 @@ TEST(GemmChainTest, ALayersProductsAreThoseOfFloat64) {
 TEST(GemmChainTest, RowsAndTilesNeedNotBeFull) {
   ExpectChain<Type::kQ8_0, 16, 128, 1, 2>({.m = 11, .hidden = 288, .ffn = 416, .qkv = 224});
   ExpectChain<Type::kQ4_1, 64, 64, 1, 2>({.m = 50, .hidden = 256, .ffn = 288, .qkv = 130});
+  ExpectChain<Type::kQ6_K, 32, 64, 2, 2>({.m = 25, .hidden = 512, .ffn = 768, .qkv = 130});
+  ExpectChain<Type::kQ6_K, 32, 64, 1, 2>({.m = 32, .hidden = 512, .ffn = 2048, .qkv = 320});
 }
 
 TEST(GemmChainTest, AnyNumberOfProducts) {
@@ -170,7 +172,7 @@ TEST(GemmChainFamilyTest, EverySpecOfTheCatalogPassesItsCheckOnce) {
   }
   EXPECT_TRUE(families.Catalog({100, 'a'}).empty());
   EXPECT_TRUE(GemmChainSpecs(DataType::kQ8_0, kHopper, 65).empty());
-  EXPECT_TRUE(GemmChainSpecs(DataType::kQ6_K, kHopper, 32).empty()) << "gemm_qw has none";
+  EXPECT_TRUE(GemmChainSpecs(DataType::kQ3_K, kHopper, 32).empty()) << "gemm_qw has none";
 }
 
 class GemmChainLaunchTest : public ::testing::Test {

@@ -4,8 +4,8 @@
 
 #include "tilewright/kernel_family.h"
 
-/// Family `gemm_qr`: up to 16 rows of bf16, which stay in registers, times weights in block formats of which 256 values
-/// are a multiple of 16 bytes, by mma.sync. README.md names the fields of its specs.
+/// Family `gemm_qr`: up to 16 rows of bf16, which stay in registers, times weights in the block
+/// formats of gemm_qw, by mma.sync. README.md names the fields of its specs.
 
 namespace tilewright {
 
@@ -16,7 +16,7 @@ KernelFamily GemmQrFamily();
 /// Adds it. kInvalidArgument if the name is taken.
 Status AddGemmQrFamily(KernelFamilies& families);
 
-/// The kernels for weights of q4_k or q5_k on one architecture, sm_90a: of 8 and 16 rows with results of bf16, also of gate and
+/// The kernels for weights of q4_k, q5_k or q6_k on one architecture, sm_90a: of 8 and 16 rows with results of bf16, also of gate and
 /// up as one product, and of f32, for logits. Empty for other types and architectures. Deterministic
 /// order, each once.
 std::vector<KernelSpec> GemmQrSpecsForWeight(DataType weight, CudaArch arch);

@@ -22,6 +22,7 @@ template <int kTileM, int kTileN>
 struct GemmQrWork {
   int m0, tile_m, tiles_m, tiles_n;
   int slice, group, groups;
+  int k_tiles;              // of all slices
   int first_k_tile, warps;  // one for each k-tile
 
   TW_DEVICE explicit GemmQrWork(const GemmQrParams& p)
@@ -31,8 +32,8 @@ struct GemmQrWork {
         tiles_n((p.n + kTileN - 1) / kTileN),
         slice(static_cast<int>(blockIdx.x) % p.slices),
         group(static_cast<int>(blockIdx.x) / p.slices),
-        groups(static_cast<int>(gridDim.x) / p.slices) {
-    const int k_tiles = tilewright::cuda::GemmQKTiles(p.k);
+        groups(static_cast<int>(gridDim.x) / p.slices),
+        k_tiles(tilewright::cuda::GemmQKTiles(p.k)) {
     first_k_tile = GemmQrBegin(k_tiles, slice, p.slices);
     warps = GemmQrBegin(k_tiles, slice + 1, p.slices) - first_k_tile;
   }

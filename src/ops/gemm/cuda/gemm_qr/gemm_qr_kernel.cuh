@@ -13,7 +13,7 @@
 #include "device/cuda/kernels/wgmma.cuh"
 #include "ops/gemm/cuda/gemm_qr/finish.cuh"
 #include "ops/gemm/cuda/gemm_qr/layout.h"
-#include "ops/gemm/cuda/gemm_qw/scaled.cuh"
+#include "ops/gemm/cuda/gemm_qw/scaled_rows.cuh"
 #include "tilewright/cuda/gemm_qr_params.h"
 
 // Some rows of x times a matrix of weights in blocks. x stays where it is and W streams past: each of the eight warps
@@ -38,8 +38,7 @@ struct GemmQr {
   static_assert(kStages >= 2, "a ring");
   static constexpr GemmQrLayout kLayout =
       GemmQrLayout::Of({F::kBytes, F::kBlock, kTileM, kTileN, kStages});
-  static constexpr int kUnitsOfLine =  // of the map
-      kTileK / F::kBlock * F::kBytes / tilewright::cuda::GemmQwUnitBytes(F::kBytes);
+  using Boxes = KTileBoxes<F>;
   using Work = GemmQrWork<kTileM, kTileN>;
   using TwoRows = ScaledRows<kTypeW, 1, kLayout.line_bytes>;
   using Raw = typename TwoRows::Raw;
@@ -101,7 +100,7 @@ struct GemmQr {
     if (tile >= work.tiles_n) return;
     MbarrierArriveExpectTx(Full(stage), static_cast<u32>(kLayout.stage_bytes));
     TmaLoad2D(smem_address + static_cast<u32>(StageAt(stage)), &p.w, Full(stage),
-              (work.first_k_tile + warp) * kUnitsOfLine, tile * kTileN);
+              Boxes::UnitOf(work.first_k_tile + warp, work.k_tiles), tile * kTileN);
   }
 
   // x of a warp: step s of 16 k, rows 8 j to 8 j + 7. A lane has of row g the values 4 t .. 4 t + 3, the even ones in the
@@ -172,12 +171,14 @@ struct GemmQr {
     TW_UNROLL
     for (int s = 0; s < kStrips; ++s) {
       const int row = 16 * s + lane / 4;
-      tile.rows[s].first = {smem + (StageAt(stage) + row * kLayout.line_bytes), 0};
+      tile.rows[s].first =
+          TwoRows::Line::At(smem + (StageAt(stage) + row * kLayout.line_bytes),
+                            Boxes::SkipOf(work.first_k_tile + warp, work.k_tiles), 0);
       tile.rows[s].SetPlain(lane, fits);
     }
     tile.plain = !InAnyLane(!fits);
     TW_UNROLL
-    for (int s = 0; s < kStrips; ++s) tile.rows[s].template Load<0>(lane, tile.raw[s]);
+    for (int s = 0; s < kStrips; ++s) tile.rows[s].LoadFirst(lane, tile.raw[s]);
     return tile;
   }
 
@@ -193,7 +194,8 @@ struct GemmQr {
       u32 a[kStrips][2][4];
       TW_UNROLL
       for (int i = 0; i < kStrips; ++i) {
-        if constexpr (kJ + 1 < kTileK / 32) tile.rows[i].template Load<kJ + 1>(lane, next[i]);
+        if constexpr (kJ + 1 < kTileK / 32)
+          tile.rows[i].template LoadNext<kJ + 1>(lane, raw[i], next[i]);
         TwoRows::template WordsOfA<kJ>(raw[i], a[i]);
       }
       TW_UNROLL
@@ -202,7 +204,8 @@ struct GemmQr {
         for (int j = 0; j < kColumns; ++j) {
           TW_UNROLL
           for (int i = 0; i < kStrips; ++i)
-            MultiplyStep<kJ>(h, a[i], x.v[2 * kJ + h][j], acc[i][j]);
+            MultiplyStep<kJ>(h, a[i], x.v[2 * TwoRows::Line::template kOffset<kJ> + h][j],
+                             acc[i][j]);
         }
       }
       MultiplyFrom<kJ + 1>(tile, next, x, acc);
@@ -239,7 +242,7 @@ struct GemmQr {
         for (int s = 0; s < kStrips; ++s) {
           PowerOfTwo powers[2];
           tile.rows[s].SetDivided(lane, powers);
-          tile.rows[s].template Load<0>(lane, tile.raw[s]);
+          tile.rows[s].LoadFirst(lane, tile.raw[s]);
         }
       }
       Sums acc;

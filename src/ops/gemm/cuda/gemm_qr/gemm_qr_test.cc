@@ -111,6 +111,13 @@ TEST(GemmQrTest, BlocksOfCodesOfEveryNumberOfBlocks) {
 TEST(GemmQrTest, BlocksOf256OfEveryNumberOfBlocks) {
   ExpectBlocks<Type::kQ4_K>({256, 768});
   ExpectBlocks<Type::kQ5_K>({256, 768});
+  ExpectBlocks<Type::kQ6_K>({256, 768, 2048});
+}
+
+// 210 bytes behind each other begin at every even place between two multiples of 16; the last box ends with the row.
+TEST(GemmQrTest, KTilesThatBeginAnywhere) {
+  ExpectProduct<Type::kQ6_K, 16, 32, 2>({.m = 16, .n = 70, .k = 4096}, 4);
+  ExpectProduct<Type::kQ6_K, 8, 32, 3>(PaddedShape(DataType::kQ6_K, 8, 64, 2304), 5);
 }
 
 TEST(GemmQrTest, TheAddendAndAlphaAreApplied) {
@@ -134,6 +141,9 @@ TEST(GemmQrTest, BlocksOfRandomBits) {
     shape.random_blocks = true;
     ExpectProduct<kType, 16, 32, 2>(shape);
   });
+  test::BlockShape shape{.m = 20, .n = 100, .k = 2048};
+  shape.random_blocks = true;
+  ExpectProduct<Type::kQ6_K, 16, 32, 2>(shape);
 }
 
 // Weights and activations beyond f16 on either side, and one of them beside the other as usual; alpha makes
@@ -149,6 +159,8 @@ TEST(GemmQrTest, WhatF16DoesNotHoldIsMultipliedAllTheSame) {
         {.m = 18, .n = 70, .k = 512, .alpha = alpha, .x_scale = x_scale, .w_scale = w_scale});
     ExpectProduct<Type::kQ5_1, 8, 16, 2>(
         {.m = 50, .n = 64, .k = 512, .alpha = alpha, .x_scale = x_scale, .w_scale = w_scale});
+    ExpectProduct<Type::kQ6_K, 16, 32, 3>(
+        {.m = 20, .n = 70, .k = 2048, .alpha = alpha, .x_scale = x_scale, .w_scale = w_scale});
   }
 }
 
@@ -163,6 +175,10 @@ TEST(GemmQrTest, SlicesOfKAreAddedInTheirOrder) {
     };
     EXPECT_EQ(once(), once());
     ExpectProduct<Type::kQ4_K, 8, 32, 3, Type::kBF16>({.m = 9, .n = 256, .k = 5120}, sms);
+    const auto of_q6_k = [sms] {
+      return ExpectProduct<Type::kQ6_K, 8, 32, 3>({.m = 9, .n = 100, .k = 4096, .beta = 1}, sms);
+    };
+    EXPECT_EQ(of_q6_k(), of_q6_k());
   }
   ExpectProduct<Type::kQ8_0, 16, 32, 2, Type::kBF16, true>({.m = 32, .n = 96, .k = 4608}, 5);
 }
@@ -172,6 +188,8 @@ TEST(GemmQrTest, ShapesThatAreShipped) {
   ExpectProduct<Type::kQ8_0, 16, 32, 2, Type::kBF16>({.m = 16, .n = 256, .k = 1024}, 3);
   ExpectProduct<Type::kQ8_0, 8, 32, 3, Type::kBF16>({.m = 8, .n = 400, .k = 2304}, 4);
   ExpectProduct<Type::kQ4_K, 16, 32, 5, Type::kF32>({.m = 14, .n = 260, .k = 768}, 2);
+  ExpectProduct<Type::kQ6_K, 16, 32, 3, Type::kBF16>({.m = 14, .n = 260, .k = 2048}, 2);
+  ExpectProduct<Type::kQ6_K, 8, 32, 3, Type::kBF16, true>({.m = 8, .n = 96, .k = 2048}, 2);
 }
 
 TEST(GemmQrFamilyTest, EverySpecOfTheCatalogPassesItsCheckOnce) {
@@ -180,7 +198,7 @@ TEST(GemmQrFamilyTest, EverySpecOfTheCatalogPassesItsCheckOnce) {
   EXPECT_FALSE(AddGemmQrFamily(families)) << "the name is taken";
   const KernelFamily& family = *families.Find(FamilyName(kGemmQr));
   const std::vector<KernelSpec> all = families.Catalog(kHopper);
-  ASSERT_EQ(all.size(), 12u);
+  ASSERT_EQ(all.size(), 18u);
   for (const KernelSpec& spec : all) {
     const auto no = family.check(spec);
     EXPECT_FALSE(no.has_value()) << no->ToString();
@@ -213,7 +231,7 @@ TEST(GemmQrFamilyTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
   refused([](KernelSpec& s) { s.tile_k = 128; }, "tile_k");
   refused([](KernelSpec& s) { s.stages = 1; }, "stages");
   refused([](KernelSpec& s) { s.stages = 7; }, "shared memory");
-  refused([](KernelSpec& s) { s.type_b = DataType::kQ6_K; }, "a multiple of 16 bytes");
+  refused([](KernelSpec& s) { s.type_b = DataType::kQ3_K; }, "a multiple of 16 bytes");
   refused([](KernelSpec& s) { s.warps = 8; }, "warps");
   refused([](KernelSpec& s) { s.params[0] = 1; }, "param0");
   refused([](KernelSpec& s) { s.epilogue = SpecEpilogue::kNone; }, "epilogue");

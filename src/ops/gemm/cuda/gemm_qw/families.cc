@@ -21,13 +21,16 @@ int CtasOf(const KernelSpec& spec) { return spec.params[1]; }
 /// Warpgroups that multiply, and the one that fills the ring.
 int WarpsFor(const KernelSpec& spec) { return 4 * (spec.tile_n / 64 * PartsOf(spec) + 1); }
 
-/// Bytes of a k-tile of a row of W. The copy engine begins at multiples of 16 of a row only: elsewhere it
-/// raises an illegal instruction (H200, driver 580.159), whatever the type of the map.
-int LineBytes(DataType weight) {
+int TileBytes(DataType weight) {
   const TypeInfo& type = GetTypeInfo(weight);
-  return cuda::kGemmQTileK / type.block_elements * type.block_bytes;
+  return cuda::GemmQwTileBytes(type.block_bytes, type.block_elements);
 }
-constexpr int kCopyAlignment = 16;
+/// Whether there is a ScaledLine for its k-tiles. The copy engine begins at multiples of 16 bytes of a row only:
+/// elsewhere it raises an illegal instruction (H200, driver 580.159), whatever the type of the map. Of q6_k it brings
+/// some bytes in front of a k-tile.
+bool HasKTiles(DataType weight) {
+  return TileBytes(weight) % cuda::kGemmQwBoxAlignment == 0 || weight == DataType::kQ6_K;
+}
 
 std::uint32_t SmemBytes(const KernelSpec& s) {
   const TypeInfo& weight = GetTypeInfo(s.type_b);
@@ -91,10 +94,12 @@ ResourceLimits Limits(const KernelSpec& spec) {
 constexpr int kLeastStages = 3, kMostStages = 8;
 constexpr std::array kShapes = {GemmQwTile{16, 128, 2}, GemmQwTile{32, 128, 2},
                                 GemmQwTile{64, 128, 1}};
-/// Of the formats that were timed: x is read from the L2 for more rows of W at a time.
+/// Of formats of which files are made: x is read from the L2 for more rows of W at a time.
 constexpr std::array kHigh = {GemmQwTile{32, 192, 1}, GemmQwTile{32, 256, 1}};
 
-bool Timed(DataType weight) { return weight == DataType::kQ8_0 || weight == DataType::kQ4_K; }
+bool HasHigh(DataType weight) {
+  return weight == DataType::kQ8_0 || weight == DataType::kQ4_K || weight == DataType::kQ6_K;
+}
 
 std::vector<KernelSpec> Catalog(CudaArch arch) { return GemmQCatalog(arch, &GemmQwSpecsForWeight); }
 
@@ -103,11 +108,11 @@ std::vector<KernelSpec> Catalog(CudaArch arch) { return GemmQCatalog(arch, &Gemm
 std::optional<Rejection> CheckGemmQwTypes(const KernelSpec& s) {
   if (s.arch != CudaArch{90, 'a'}) return Reject(Reason::kDevice, s.arch.ToString(), "sm_90a");
   if (auto no = CheckGemmQTypes(s)) return no;
-  if (LineBytes(s.type_b) % kCopyAlignment == 0) return std::nullopt;
+  if (HasKTiles(s.type_b)) return std::nullopt;
   return Reject(Reason::kType,
                 Format("type_b = {}, {} values of {} bytes", DataTypeName(s.type_b),
-                       cuda::kGemmQTileK, LineBytes(s.type_b)),
-                Format("a multiple of {} bytes", kCopyAlignment));
+                       cuda::kGemmQTileK, TileBytes(s.type_b)),
+                Format("a multiple of {} bytes, or q6_k", cuda::kGemmQwBoxAlignment));
 }
 
 KernelFamily GemmQwFamily() {
@@ -142,12 +147,12 @@ std::optional<KernelSpec> GemmQwSpec(DataType weight, DataType result, CudaArch 
 std::vector<KernelSpec> GemmQwSpecsForWeight(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch != CudaArch{90, 'a'} || !HasGemvCodes(weight)) return specs;
-  if (LineBytes(weight) % kCopyAlignment != 0) return specs;
+  if (!HasKTiles(weight)) return specs;
   const auto add = [&](DataType result, const GemmQwTile& tile, SpecEpilogue epilogue) {
     if (const auto spec = GemmQwSpec(weight, result, arch, tile, epilogue)) specs.push_back(*spec);
   };
   std::vector<GemmQwTile> shapes(kShapes.begin(), kShapes.end());
-  if (Timed(weight)) shapes.insert(shapes.end(), kHigh.begin(), kHigh.end());
+  if (HasHigh(weight)) shapes.insert(shapes.end(), kHigh.begin(), kHigh.end());
   for (const GemmQwTile& tile : shapes) {
     add(DataType::kBF16, tile, SpecEpilogue::kAdd);
     add(DataType::kBF16, tile, SpecEpilogue::kSwiGlu);

@@ -5,7 +5,7 @@
 
 #include "tilewright/kernel_family.h"
 
-/// Family `gemm_qw`: 16 to 64 rows of bf16 times weights in block formats of which 256 values are a
+/// Family `gemm_qw`: 16 to 64 rows of bf16 times weights in q6_k and in block formats of which 256 values are a
 /// multiple of 16 bytes, by wgmma. README.md names the fields of its specs.
 
 namespace tilewright {
@@ -13,7 +13,7 @@ namespace tilewright {
 inline constexpr const char* kGemmQw = "gemm_qw";
 
 /// Why neither gemm_qw nor gemm_qr has kernels for the types, orders, epilogue and architecture of a spec: the copy
-/// engine brings a k-tile of W as it lies in memory, which has to be a multiple of 16 bytes.
+/// engine brings a k-tile of W as it lies in memory, from a multiple of 16 bytes on.
 std::optional<Rejection> CheckGemmQwTypes(const KernelSpec& spec);
 
 KernelFamily GemmQwFamily();

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -58,17 +59,27 @@ void ExpectProduct(test::BlockShape shape, int sms = 1) {
   ASSERT_TRUE(launch) << launch.error().ToString();
   ASSERT_TRUE(cuda::EncodeMaps(*launch, &tw::emulation::EncodeMap));
   std::tie(tw::emulation::readable_begin, tw::emulation::readable_end) = product.ReadableX();
-  tw::emulation::barriers.clear();
   constexpr unsigned int kThreads = 128 * (kTileN / 64 * kParts + 1);
-  // Warps finish at different times: what RunLaunch returns does not matter here.
-  tw::emulation::RunLaunch<tw::GemmQwParams>(*launch, kThreads, [](const tw::GemmQwParams& p) {
-    constexpr auto kEpilogue = kGated ? tw::Epilogue::kSwiGlu : tw::Epilogue::kAdd;
-    tw::GemmQw<kW, kGated ? Type::kNone : kY, kY, kEpilogue, kTileM, kTileN, kParts, kStages>::Run(
-        p, tw::emulation::OwnSmem());
-  });
+  const auto run = [&] {
+    tw::emulation::barriers.clear();
+    // Warps finish at different times: what RunLaunch returns does not matter here.
+    tw::emulation::RunLaunch<tw::GemmQwParams>(*launch, kThreads, [](const tw::GemmQwParams& p) {
+      constexpr auto kEpilogue = kGated ? tw::Epilogue::kSwiGlu : tw::Epilogue::kAdd;
+      tw::GemmQw<kW, kGated ? Type::kNone : kY, kY, kEpilogue, kTileM, kTileN, kParts,
+                 kStages>::Run(p, tw::emulation::OwnSmem());
+    });
+    EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
+    memory.ExpectIntact();
+    return product.Result();
+  };
+  const std::vector<double> once = run();
+  if (sms > 1) {  // where CTAs share tiles
+    product.Poison();
+    const std::vector<double> again = run();
+    const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
+    EXPECT_TRUE(std::equal(once.begin(), once.end(), again.begin(), same)) << "other bits";
+  }
   tw::emulation::readable_begin = nullptr;
-  EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
-  memory.ExpectIntact();
   product.RoundWeights(&test::RoundAsGemmQw<float>);
   product.Expect();
 }
@@ -100,6 +111,14 @@ TEST(GemmQwTest, BlocksOfCodesOfEveryNumberOfBlocks) {
 TEST(GemmQwTest, BlocksOf256OfEveryNumberOfBlocks) {
   ExpectBlocks<Type::kQ4_K>({256, 768});
   ExpectBlocks<Type::kQ5_K>({256, 768});
+  ExpectBlocks<Type::kQ6_K>({256, 768, 2048});
+}
+
+// 210 bytes behind each other begin at every even place between two multiples of 16; the last box ends with the row.
+TEST(GemmQwTest, KTilesThatBeginAnywhere) {
+  ExpectProduct<Type::kQ6_K, 32, 128, 2, 2>({.m = 32, .n = 130, .k = 2048});
+  ExpectProduct<Type::kQ6_K, 16, 64, 4, 3>({.m = 9, .n = 70, .k = 4096}, 3);
+  ExpectProduct<Type::kQ6_K, 32, 64, 1, 2>(PaddedShape(DataType::kQ6_K, 20, 64, 2304), 5);
 }
 
 TEST(GemmQwTest, TheAddendAndAlphaAreApplied) {
@@ -112,6 +131,7 @@ TEST(GemmQwTest, GateAndUpAreOneProduct) {
   ExpectProduct<Type::kQ8_0, 32, 128, 2, 2, Type::kBF16, true>({.m = 31, .n = 96, .k = 256});
   ExpectProduct<Type::kQ4_K, 32, 64, 4, 2, Type::kF32, true>(
       {.m = 33, .n = 160, .k = 512, .alpha = -1.5f});
+  ExpectProduct<Type::kQ6_K, 32, 128, 2, 2, Type::kBF16, true>({.m = 31, .n = 96, .k = 2048}, 3);
 }
 
 // Scales from the least of f16 to 1 beside each other, and values that cancel their offsets.
@@ -122,6 +142,9 @@ TEST(GemmQwTest, BlocksOfRandomBits) {
     shape.random_blocks = true;
     ExpectProduct<kType, 32, 128, 2, 2>(shape);
   });
+  test::BlockShape shape{.m = 20, .n = 100, .k = 2048};
+  shape.random_blocks = true;
+  ExpectProduct<Type::kQ6_K, 32, 128, 2, 2>(shape);
 }
 
 // Weights and activations beyond f16 on either side, and one of them beside the other as usual; alpha makes
@@ -142,6 +165,11 @@ TEST(GemmQwTest, WhatF16DoesNotHoldIsMultipliedAllTheSame) {
                                               .alpha = alpha,
                                               .x_scale = x_scale,
                                               .w_scale = w_scale});
+    for (const int sms : {1, 3}) {
+      ExpectProduct<Type::kQ6_K, 32, 128, 2, 2>(
+          {.m = 20, .n = 70, .k = 2048, .alpha = alpha, .x_scale = x_scale, .w_scale = w_scale},
+          sms);
+    }
   }
 }
 
@@ -152,6 +180,8 @@ TEST(GemmQwTest, CtasThatShareOutputTilesLeaveNothingOut) {
     ExpectProduct<Type::kQ8_0, 16, 64, 4, 2>({.m = 20, .n = 130, .k = 512, .alpha = 2, .beta = 1},
                                              sms);
     ExpectProduct<Type::kQ4_K, 32, 128, 2, 3, Type::kBF16>({.m = 9, .n = 256, .k = 1280}, sms);
+    ExpectProduct<Type::kQ6_K, 32, 128, 2, 3, Type::kBF16>(
+        {.m = 9, .n = 200, .k = 2048, .alpha = 2, .beta = 1}, sms);
   }
   ExpectProduct<Type::kQ8_0, 32, 64, 4, 2, Type::kBF16, true>({.m = 32, .n = 96, .k = 1536}, 5);
 }
@@ -163,6 +193,10 @@ TEST(GemmQwTest, ShapesThatAreShipped) {
   ExpectProduct<Type::kQ4_K, 32, 256, 1, 3, Type::kF32>({.m = 25, .n = 260, .k = 768}, 2);
   ExpectProduct<Type::kQ8_0, 64, 128, 1, 3, Type::kBF16>({.m = 64, .n = 136, .k = 1024}, 2);
   ExpectProduct<Type::kQ8_0, 32, 192, 1, 2, Type::kBF16, true>({.m = 32, .n = 416, .k = 512}, 4);
+  ExpectProduct<Type::kQ6_K, 16, 128, 2, 5, Type::kBF16>({.m = 16, .n = 128, .k = 2048}, 3);
+  ExpectProduct<Type::kQ6_K, 32, 128, 2, 4, Type::kBF16>({.m = 32, .n = 200, .k = 2048}, 2);
+  ExpectProduct<Type::kQ6_K, 32, 192, 1, 3, Type::kF32>({.m = 25, .n = 260, .k = 2048}, 3);
+  ExpectProduct<Type::kQ6_K, 64, 128, 1, 3, Type::kBF16>({.m = 64, .n = 136, .k = 2048}, 2);
 }
 
 // Two CTAs on a multiprocessor.
@@ -191,19 +225,42 @@ TEST(GemmQwFamilyTest, EverySpecOfTheCatalogPassesItsCheckOnce) {
 }
 
 // The copy engine traps where a box does not begin at a multiple of 16 bytes of a row.
-TEST(GemmQwFamilyTest, EveryKTileBeginsAtAMultipleOf16BytesOfItsRow) {
+TEST(GemmQwFamilyTest, KTilesBeginAtMultiplesOf16BytesOfTheirRowsButThoseOfQ6_K) {
   for (const BlockFormat& format : kFormats) {
     const TypeInfo& type = GetTypeInfo(format.type);
-    const int line = cuda::kGemmQTileK / type.block_elements * type.block_bytes;
-    EXPECT_EQ(GemmQwSpecsForWeight(format.type, kHopper).empty(), line % 16 != 0)
+    const int bytes = cuda::GemmQwTileBytes(type.block_bytes, type.block_elements);
+    EXPECT_EQ(GemmQwSpecsForWeight(format.type, kHopper).empty(),
+              bytes % 16 != 0 && format.type != DataType::kQ6_K)
         << DataTypeName(format.type);
   }
   KernelSpec spec = GemmQwSpecsForWeight(DataType::kQ4_K, kHopper).front();
-  spec.type_b = DataType::kQ6_K;
+  spec.type_b = DataType::kQ3_K;
   const auto no = GemmQwFamily().check(spec);
   ASSERT_TRUE(no.has_value());
   EXPECT_EQ(no->ToString(),
-            "type: type_b = q6_k, 256 values of 210 bytes, needs a multiple of 16 bytes");
+            "type: type_b = q3_k, 256 values of 110 bytes, needs a multiple of 16 bytes, or q6_k");
+}
+
+TEST(GemmQwFamilyTest, EveryBoxHasItsKTileAndEndsWithItsRow) {
+  for (const BlockFormat& format : kFormats) {
+    SCOPED_TRACE(DataTypeName(format.type));
+    const TypeInfo& type = GetTypeInfo(format.type);
+    const int tile = cuda::GemmQwTileBytes(type.block_bytes, type.block_elements);
+    const int line = cuda::GemmQwLineBytes(type.block_bytes, type.block_elements);
+    EXPECT_EQ(line % 16, 0);
+    EXPECT_TRUE(tile % 16 == 0 || line / 16 % 2 == 1) << "rows beside each other meet in banks";
+    for (const int k_tiles : {1, 2, 3, 8, 9, 56}) {
+      for (int i = 0; i < k_tiles; ++i) {
+        const int begin = cuda::GemmQwBoxBegin(tile, line, i, k_tiles), end = begin + line;
+        EXPECT_EQ(begin % 16, 0);
+        EXPECT_GE(begin, 0);
+        EXPECT_LE(begin, i * tile);
+        EXPECT_GE(end, (i + 1) * tile);
+        const int row = (k_tiles * tile + 15) / 16 * 16;
+        EXPECT_LE(end, std::max(row, line));
+      }
+    }
+  }
 }
 
 TEST(GemmQwFamilyTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
@@ -288,10 +345,27 @@ TEST(GemmQwLaunchTest, CtasAreAsManyAsRunAtOnce) {
   EXPECT_EQ(map.box[0], 136u);
   EXPECT_EQ(map.box[1], r.spec.tile_n);
   EXPECT_EQ(map.strides[0], 272u);
+  EXPECT_EQ(map.type, DataType::kBF16);
   r.args.b_layout.cols = r.args.d_layout.cols = r.args.d_layout.ld = 3;
   const cuda::LaunchResult few = GemmQwLaunch(r.spec, r.args, r.device, r.workspace);
   ASSERT_TRUE(few) << few.error().ToString();
   EXPECT_EQ(few->grid[0], 2u) << "one for each k-tile";
+}
+
+TEST(GemmQwLaunchTest, BoxesOfQ6_KAreWiderThanAKTile) {
+  const KernelSpec spec = GemmQwSpecsForWeight(DataType::kQ6_K, kHopper).front();
+  const test::BlockProduct product(DataType::kQ6_K, DataType::kBF16, {.m = 3, .n = 40, .k = 2048});
+  const auto launch = GemmQwLaunch(spec, product.args, DeviceOf(1), {});
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  const cuda::TensorMapDesc& map = launch->maps()[0].desc;
+  EXPECT_EQ(map.dims[0], 840u) << "pairs of bytes of a row";
+  EXPECT_EQ(map.strides[0], 1680u);
+  EXPECT_EQ(map.box[0], 120u);
+  // Rows that are no multiples of 16 bytes.
+  const test::BlockProduct odd(DataType::kQ6_K, DataType::kBF16, {.m = 3, .n = 40, .k = 768});
+  const auto no = GemmQwLaunch(spec, odd.args, DeviceOf(1), {});
+  ASSERT_FALSE(no);
+  EXPECT_THAT(no.error().ToString(), testing::HasSubstr("B: lines of 630 bytes"));
 }
 
 // Every unit has one owner, in order, and runs differ by one k-tile at most.

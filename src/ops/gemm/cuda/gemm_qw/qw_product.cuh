@@ -14,7 +14,7 @@
 #include "device/cuda/kernels/wgmma_registers.cuh"
 #include "ops/gemm/cuda/gemm_q/output.cuh"
 #include "ops/gemm/cuda/gemm_qw/layout.h"
-#include "ops/gemm/cuda/gemm_qw/scaled.cuh"
+#include "ops/gemm/cuda/gemm_qw/scaled_rows.cuh"
 #include "tilewright/cuda/gemm_qw_params.h"
 
 // Some rows of x times a matrix of weights in blocks, by wgmma: 64 rows of W, as f16 in registers,
@@ -59,8 +59,7 @@ struct QwProduct {
   static constexpr GemmQwLayout kLayout =
       GemmQwLayout::Of({F::kBytes, F::kBlock, kTileM, kTileN, kParts, kStages});
   static constexpr int kStepBytes = kTileM * 32;
-  static constexpr int kUnitsOfLine =  // of the map
-      kTileK / F::kBlock * F::kBytes / tilewright::cuda::GemmQwUnitBytes(F::kBytes);
+  using Boxes = KTileBoxes<F>;
 
   const Params& p;
   u8* smem;
@@ -134,7 +133,7 @@ struct QwProduct {
     for (int i = 0; i < kBoxes; ++i) {
       if (i < boxes)
         TmaLoad2D(Stage(stage) + static_cast<u32>(i * kBoxBytes), &p.w, Full(stage),
-                  at.k_tile * kUnitsOfLine, n0 + kBoxRows * i);
+                  Boxes::UnitOf(at.k_tile, k_tiles), n0 + kBoxRows * i);
     }
   }
 
@@ -371,13 +370,14 @@ struct QwProduct {
     Raw raw[2];
     bool plain;
   };
-  TW_DEVICE Opened Open(const RingPosition& at, int line, int part, int lane) const {
+  TW_DEVICE Opened Open(const RingPosition& at, int k_tile, int line, int part, int lane) const {
     MbarrierWait(Full(at.stage), at.parity);
     Opened tile;
-    tile.rows.first = {smem + (at.stage * kLayout.stage_bytes + line), part};
+    tile.rows.first = TwoRows::Line::At(smem + (at.stage * kLayout.stage_bytes + line),
+                                        Boxes::SkipOf(k_tile, k_tiles), part);
     bool fits = true;
     tile.rows.SetPlain(lane, fits);
-    tile.rows.template Load<0>(lane, tile.raw);
+    tile.rows.LoadFirst(lane, tile.raw);
     if constexpr (kXReady) {
       const float* const divisors = DivisorsOf(at.stage);
       TW_UNROLL
@@ -393,12 +393,12 @@ struct QwProduct {
 
   // The lower half of the descriptor of the first step of a part of x; the upper one is the same for all.
   TW_DEVICE u32 DescribeX(int stage, int part) const {
-    const int at = kLayout.w_bytes + part * 4 * kStepBytes;
+    const int at = kLayout.w_bytes + TwoRows::Line::First(part) * 2 * kStepBytes;
     return static_cast<u32>(
         WgmmaPlainDescriptor(Stage(stage) + static_cast<u32>(at), kStepBytes / 2, 128));
   }
 
-  // Sub-block kJ and those behind it. `x`: descriptor of the first step of the first quarter; `raw`: of
+  // Sub-block kJ of the part and those behind it. `x`: descriptor of the first step of the part; `raw`: of
   // sub-block kJ.
   template <int kJ>
   TW_DEVICE void Multiply(const TwoRows& rows, const Raw (&raw)[2], u32 x, int lane,
@@ -406,11 +406,11 @@ struct QwProduct {
     if constexpr (kJ < kBlocks) {
       // Behind the products nothing is read ahead: the compiler moves no load over them.
       Raw next[2];
-      if constexpr (kJ + 1 < kBlocks) rows.template Load<kJ + 1>(lane, next);
+      if constexpr (kJ + 1 < kBlocks) rows.template LoadNext<kJ + 1>(lane, raw, next);
       u32 a[2][4];
       TwoRows::template WordsOfA<kJ>(raw, a);
-      constexpr u64 kUpperHalf = static_cast<u64>(128 >> 4) << 32;  // of the descriptor
-      constexpr int kStep = kJ / 2 * kParts * 4 + kJ % 2 * 2;       // of 16 k, from the first
+      constexpr u64 kUpperHalf = static_cast<u64>(128 >> 4) << 32;    // of the descriptor
+      constexpr int kStep = 2 * TwoRows::Line::template kOffset<kJ>;  // of 16 k, from the first
       WgmmaFence();
       TW_UNROLL
       for (int h = 0; h < 2; ++h)
@@ -430,7 +430,7 @@ struct QwProduct {
   TW_DEVICE static void Divide(Opened& tile, int lane) {
     PowerOfTwo powers[2];
     tile.rows.SetDivided(lane, powers);
-    tile.rows.template Load<0>(lane, tile.raw);
+    tile.rows.LoadFirst(lane, tile.raw);
   }
   // Its sums, times what was divided by. The powers are found again, since they would take registers.
   TW_DEVICE void AddDivided(TwoRows& rows, int stage, int lane, const float (&sums)[kTileM / 2],
@@ -470,7 +470,7 @@ struct QwProduct {
       float acc[kTileM / 2];
       TW_UNROLL
       for (float& value : acc) value = 0.0f;
-      Opened tile = Open(at, line, part, lane);
+      Opened tile = Open(at, place.k_tile, line, part, lane);
       int stage = -1;
       TW_NO_UNROLL
       for (int i = place.k_tile; i < place.k_end; ++i) {
@@ -489,7 +489,7 @@ struct QwProduct {
         // The sums take the place of the last.
         if ((kLayout.sums_apart || i + 1 < place.k_end) && lane == 0) MbarrierArrive(Empty(stage));
         at.Advance();
-        if (i + 1 < place.k_end) tile = Open(at, line, part, lane);
+        if (i + 1 < place.k_end) tile = Open(at, i + 1, line, part, lane);
       }
       float* const sums = reinterpret_cast<float*>(
           smem + (kLayout.sums_apart ? kLayout.sums : stage * kLayout.stage_bytes));

@@ -8,6 +8,7 @@
 
 #include "core/formats/q4_k.h"
 #include "core/formats/q5_k.h"
+#include "core/formats/q6_k.h"
 #include "core/numeric.h"
 #include "tilewright/types.h"
 
@@ -23,21 +24,24 @@ inline double To11Bits(double value) {
   return std::ldexp(std::nearbyint(std::ldexp(mantissa, 11)), exponent - 11);
 }
 
-/// The weights of blocks whose scales and minima are rounded before them.
+/// The weights of blocks whose scales and minima, if they have some, are rounded before them.
 template <class Block, class T>
 void RoundWithFactors(const void* blocks, std::span<T> values) {
-  constexpr std::size_t kElements = 256, kSubBlock = 32;
+  constexpr BlockFormat kFormat = Block::kFormat;
+  constexpr auto kElements = static_cast<std::size_t>(kFormat.elements);
+  constexpr auto kSubBlock = static_cast<std::size_t>(kFormat.sub_block);
+  constexpr bool kHasMin = kFormat.min != Factor::kNone;
   const auto* at = static_cast<const std::byte*>(blocks);
   for (std::size_t first = 0; first < values.size(); first += kElements, at += sizeof(Block)) {
     Block block;
     std::memcpy(&block, at, sizeof block);
-    UnpackedBlock parts;
+    UnpackedBlock parts{};
     Unpack(block, parts);
-    const double d = F16ToF32(parts.scale), dmin = F16ToF32(parts.min);
+    const double d = F16ToF32(parts.scale), dmin = kHasMin ? F16ToF32(parts.min) : 0;
     for (std::size_t i = 0; i < kElements; ++i) {
       const double scale = To11Bits(d * parts.scales[i / kSubBlock]);
       const double min = To11Bits(dmin * parts.mins[i / kSubBlock]);
-      values[first + i] = static_cast<T>(To11Bits(scale * parts.codes[i] + min));
+      values[first + i] = static_cast<T>(To11Bits(scale * (parts.codes[i] - kFormat.zero) + min));
     }
   }
 }
@@ -50,6 +54,8 @@ void RoundAsGemmQw(DataType type, const void* blocks, std::span<T> values) {
     RoundWithFactors<BlockQ4_K>(blocks, values);
   } else if (type == DataType::kQ5_K) {
     RoundWithFactors<BlockQ5_K>(blocks, values);
+  } else if (type == DataType::kQ6_K) {
+    RoundWithFactors<BlockQ6_K>(blocks, values);
   } else {
     // By multiply-adds of f16 or, of the other formats, of f32.
     const bool of_f32 = type != DataType::kQ4_1;

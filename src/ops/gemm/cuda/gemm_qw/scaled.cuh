@@ -8,12 +8,13 @@
 // divided by one power of two, which the sums are multiplied with.
 //
 //   ScaledPart<kType, kBlocks>  of kBlocks sub-blocks of 32, two in each quarter of kGemvSpan values:
-//     Plain(line, t, fits)      `line.row` is the row, `line.QuarterOf(j)` the quarter of sub-block j, t =
-//                               lane % 4; the four lanes of a row share what they find. fits: left as it
-//                               is, or false if f16 does not hold what this lane has seen
+//     Plain(line, t, fits)      `line`: a ScaledLine of the type; t = lane % 4; the four lanes of a row share
+//                               what they find. fits: left as it is, or false if f16 does not hold
+//                               what this lane has seen
 //     Divided(line, t, power)   the same divided by power.inverse. All lanes of the warp call it
-//     Load<kJ>(line, t)         a Raw: what sub-block kJ is made of, read from shared memory, and its
+//     Load<kJ>(line, lane)      a Raw: what sub-block kJ is made of, read from shared memory, and its
 //                               scales. All lanes of the warp call it
+//     Next<kJ>(line, lane, raw) the same, with the Raw of the sub-block in front of it
 //     Values<kJ>(raw, a)        a[h] are values 16 h + 4 t + {0, 2} and {1, 3} of sub-block kJ
 
 namespace tw {
@@ -131,6 +132,26 @@ struct LaneScales {
   }
 };
 
+/// A k-tile of a row of W in shared memory, of which a warp takes one of kParts parts: every kParts-th quarter, from
+/// `part` on.
+///
+///   At(address, skip, part)   `address`: of what has been copied of the row, a multiple of 16; `skip`: bytes of
+///                             that in front of the k-tile
+///   Behind(bytes)             the row so many bytes behind it, a multiple of 16
+///   First(part), kOffset<j>   the first sub-block of a part, and how far behind it sub-block j of the part is
+template <Type kType, int kParts>
+struct ScaledLine {
+  const u8* row;
+  int part;
+  TW_DEVICE static ScaledLine At(const u8* address, int, int part) { return {address, part}; }
+  TW_DEVICE ScaledLine Behind(int bytes) const { return {row + bytes, part}; }
+  TW_DEVICE static int First(int part) { return 2 * part; }
+  template <int kJ>
+  static constexpr int kOffset = kJ / 2 * 2 * kParts + kJ % 2;
+  /// Of kGemvSpan values, that of a sub-block of the part.
+  TW_DEVICE int QuarterOf(int j) const { return j / 2 * kParts + part; }
+};
+
 /// By the exact codes of Quarter, which are less than 256: four instructions a value.
 template <Type kType, int kBlocks>
 struct ScaledPart {
@@ -172,6 +193,10 @@ struct ScaledPart {
     return {power.factor};
   }
   template <int kJ, class Line>
+  TW_DEVICE Raw Next(const Line& line, int lane, const Raw&) const {
+    return Load<kJ>(line, lane);
+  }
+  template <int kJ, class Line>
   TW_DEVICE Raw Load(const Line& line, int lane) const {
     const auto quarter = QuarterOf(line, kJ);
     Raw raw;
@@ -211,6 +236,10 @@ struct PartOfLanes : LaneScales<Format, kBlocks> {
     Part part;
     part.SetDivided(line, t, power);
     return part;
+  }
+  template <int kJ, class Line, class Raw>
+  TW_DEVICE Raw Next(const Line& line, int lane, const Raw&) const {
+    return static_cast<const Part*>(this)->template Load<kJ>(line, lane);
   }
 };
 
@@ -389,55 +418,6 @@ struct ScaledPart<Type::kQ5_K, kBlocks>
   template <int kJ>
   TW_DEVICE static void Values(const Raw& raw, u32 (&a)[2][2]) {
     ScaledNibbles<kJ % 2>(raw, a);
-  }
-};
-
-/// A row of W in shared memory, of which a warp takes every kParts-th quarter of a k-tile, from `part` on.
-template <int kParts>
-struct ScaledLine {
-  const u8* row;
-  int part;
-  TW_DEVICE int QuarterOf(int block) const { return block / 2 * kParts + part; }
-};
-
-/// What a lane of a warp unpacks of a part of a k-tile: rows g and g + 8 of 16, kLineBytes from each to the next,
-/// as the A of mma.cuh and wgmma. All lanes call each of its functions.
-template <Type kType, int kParts, int kLineBytes>
-struct ScaledRows {
-  using Part = ScaledPart<kType, 8 / kParts>;
-  using Raw = typename Part::Raw;
-  ScaledLine<kParts> first;  // row g
-  Part parts[2];
-  TW_DEVICE ScaledLine<kParts> LineOf(int i) const {
-    return {first.row + 8 * i * kLineBytes, first.part};
-  }
-  /// `fits`: as ScaledPart::Plain has it.
-  TW_DEVICE void SetPlain(int lane, bool& fits) {
-    TW_UNROLL
-    for (int i = 0; i < 2; ++i) parts[i] = Part::Plain(LineOf(i), lane % 4, fits);
-  }
-  TW_DEVICE void SetDivided(int lane, PowerOfTwo (&powers)[2]) {
-    TW_UNROLL
-    for (int i = 0; i < 2; ++i) parts[i] = Part::Divided(LineOf(i), lane % 4, powers[i]);
-  }
-  template <int kJ>
-  TW_DEVICE void Load(int lane, Raw (&raw)[2]) const {
-    TW_UNROLL
-    for (int i = 0; i < 2; ++i) raw[i] = parts[i].template Load<kJ>(LineOf(i), lane);
-  }
-  /// Sub-block kJ, 16 k in each a[h].
-  template <int kJ>
-  TW_DEVICE static void WordsOfA(const Raw (&raw)[2], u32 (&a)[2][4]) {
-    TW_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      u32 pairs[2][2];
-      Part::template Values<kJ>(raw[i], pairs);
-      TW_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        a[h][i] = pairs[h][0];
-        a[h][i + 2] = pairs[h][1];
-      }
-    }
   }
 };
 

@@ -213,10 +213,11 @@ double EstimateGemmQw(const KernelSpec& spec, const GemmDesc& desc, const Device
   cost.in_flight_bytes = (spec.stages - 1.0) * spec.tile_n *
                          cuda::GemmQwLineBytes(weight.block_bytes, weight.block_elements);
   // What a k-tile takes, in instructions of a thread for each k: fitted to an H200 with 16 to 64 rows. Formats
-  // without a ScaledPart of their own take more for each row of W.
+  // without a ScaledPart of their own take more for each row of W; of q6_k by the count of instructions.
   const bool own_part = spec.type_b == DataType::kQ8_0 || spec.type_b == DataType::kQ4_K ||
                         spec.type_b == DataType::kQ5_K || spec.type_b == DataType::kQ4_1;
-  const double instructions = 500 + 17.0 * spec.tile_m + (own_part ? 5.0 : 8.0) * spec.tile_n;
+  const double of_row = spec.type_b == DataType::kQ6_K ? 6.0 : own_part ? 5.0 : 8.0;
+  const double instructions = 500 + 17.0 * spec.tile_m + of_row * spec.tile_n;
   cost.cta_us = SmUs(2 * instructions * run * cuda::kGemmQTileK, device.f32_gflop_s, device);
   // The begin and the end of a run, at which nothing is multiplied; and for each of the CTAs that share an
   // output tile.
