@@ -302,7 +302,10 @@ GemmDesc Problem(int m, int n, int k, DataType a, DataType b, DataType d) {
   GemmDesc desc;
   desc.m = m, desc.n = n, desc.k = k;
   desc.type_a = a, desc.type_b = b, desc.type_c = d;
-  desc.align_a = desc.align_b = desc.align_c = 4;
+  desc.align_a = desc.align_c = 4;
+  // Lines of blocks need not be multiples of 16 bytes: nine of q6_k are 1,890.
+  const std::size_t line = BytesOf(b, k);
+  for (desc.align_b = 4; b != a && line % (std::size_t{1} << desc.align_b) != 0;) --desc.align_b;
   return desc;
 }
 
@@ -317,6 +320,13 @@ TEST_F(GpuTest, EveryProductOfPlainWeightsIsRight) {
   EXPECT_GT(CheckProducts(*machine_,
                           Problem(65, 328, 520, DataType::kF16, DataType::kF16, DataType::kF16)),
             2);
+}
+
+// More tiles than run at once, of which the last ones of a cluster lie outside of D.
+TEST_F(GpuTest, TilesInSeveralRoundsAreRight) {
+  const auto kBF16 = DataType::kBF16;
+  EXPECT_GT(CheckProducts(*machine_, Problem(600, 3000, 520, kBF16, kBF16, kBF16)), 10);
+  EXPECT_GT(CheckProducts(*machine_, Problem(2100, 2200, 200, kBF16, kBF16, kBF16)), 10);
 }
 
 TEST_F(GpuTest, FewTilesOfALongKAreSharedByParts) {

@@ -189,8 +189,11 @@ double EstimateGemmQ(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   cost.warps = spec.warps;
   // What an instruction a weight would take, as measured on an H200 (8 to 64 rows at 14336 x 4096):
   // to decode it, and for each row a part of an mma, of reads of x, and of scales of the sum. A
-  // format with offsets adds a second term to the sum.
-  const double instructions = 7.5 + (GemvCodesHaveOffset(spec.type_b) ? 0.26 : 0.21) * spec.tile_m;
+  // format with offsets adds a second term to the sum; q6_k puts codes together from two places, by what an
+  // H100 took for 8 to 64 rows.
+  const double decode = spec.type_b == DataType::kQ6_K ? 12.2 : 7.5;
+  const double instructions =
+      decode + (GemvCodesHaveOffset(spec.type_b) ? 0.26 : 0.21) * spec.tile_m;
   cost.cta_us = SmUs(2 * instructions * spec.tile_n * depth, device.f32_gflop_s, device);
   constexpr double kMergeUs = 2;
   return PredictUs(cost, device) + (splits == 1 ? 0 : kMergeUs);
@@ -213,7 +216,7 @@ double EstimateGemmQw(const KernelSpec& spec, const GemmDesc& desc, const Device
   cost.in_flight_bytes = (spec.stages - 1.0) * spec.tile_n *
                          cuda::GemmQwLineBytes(weight.block_bytes, weight.block_elements);
   // What a k-tile takes, in instructions of a thread for each k: fitted to an H200 with 16 to 64 rows. Formats
-  // without a ScaledPart of their own take more for each row of W; of q6_k by the count of instructions.
+  // without a ScaledPart of their own take more for each row of W.
   const bool own_part = spec.type_b == DataType::kQ8_0 || spec.type_b == DataType::kQ4_K ||
                         spec.type_b == DataType::kQ5_K || spec.type_b == DataType::kQ4_1;
   const double of_row = spec.type_b == DataType::kQ6_K ? 6.0 : own_part ? 5.0 : 8.0;
