@@ -4,7 +4,7 @@
     cpu_table.py [--columns 2=-xeon-amx-2cores "2, Zen 4=-zen4-2cores"] [--name cpu-table]
 
 Measures nothing: every cell is read from a recording in bench/results, NAME=SUFFIX names a column and the end of the names
-of its recordings. A cell without a recording is empty. "*" marks a figure below what is asked for at least. The list below the
+of its recordings. A cell without a recording is empty. "*" marks a figure that is not as asked for at least. The list below the
 table says which recording a figure comes from, its commit and date.
 
 Writes bench/results/NAME.json and NAME.md.
@@ -13,25 +13,10 @@ Writes bench/results/NAME.json and NAME.md.
 from __future__ import annotations
 
 import argparse
-import json
-from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Callable
 
 import common
-
-Recording = dict[str, Any]
-
-
-@dataclass
-class Figure:
-    """A row: what is asked for, and how it is read from the first of some recordings that is there."""
-
-    what: str
-    least: float
-    goal: float
-    unit: str  # "x" or "%"
-    names: tuple[str, ...]
-    read: Callable[[Recording], float]
+from figures import Column, Figure, Recording, write
 
 
 def ratio(kind: str) -> Callable[[Recording], float]:
@@ -96,29 +81,10 @@ FIGURES = (
 )
 
 
-def find(figure: Figure, suffix: str) -> tuple[str, float] | None:
-    """Return the recording that has the figure, and the figure."""
-    for name in figure.names:
-        path = common.RESULTS / f"{name}{suffix}.json"
-        if not path.exists():
-            continue
-        try:
-            return path.stem, figure.read(json.loads(path.read_text(encoding="utf-8")))
-        except (KeyError, IndexError):
-            continue  # another part of that recording
-    return None
-
-
 def heading(name: str) -> str:
     """Return the heading of a column: "16, shared" is one of 16 threads on a host that others share."""
     threads, _, where = name.partition(", ")
     return f"{threads} threads" + {"": "", "shared": ", shared host"}.get(where, f", {where}")
-
-
-def shown(figure: Figure, value: float) -> str:
-    """Return a value as the table shows it."""
-    text = f"{value:.0f} %" if figure.unit == "%" else f"{value:.2f}x"
-    return text if value >= figure.least else text + " *"
 
 
 def main() -> None:
@@ -130,28 +96,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if wrong := [word for word in arguments.columns if "=" not in word]:
         parser.error(f"--columns: '{wrong[0]}' is not NAME=SUFFIX")
-    columns = dict(word.split("=", 1) for word in arguments.columns)
-    rows, cells, used = [], [], []
-    for figure in FIGURES:
-        found = {name: find(figure, suffix) for name, suffix in columns.items()}
-        used += [one[0] for one in found.values() if one and one[0] not in used]
-        least = f"{figure.least:.0f} %" if figure.unit == "%" else f"{figure.least:g}x"
-        goal = f"{figure.goal:.0f} %" if figure.unit == "%" else f"{figure.goal:g}x"
-        rows.append([figure.what, least, goal, *(shown(figure, one[1]) if one else "" for one in found.values())])
-        cells.append({"what": figure.what, "least": figure.least, "goal": figure.goal, "unit": figure.unit, "cells": {
-            name: {"recording": one[0], "value": round(one[1], 3)} for name, one in found.items() if one}})
-    sources = []
-    for name in sorted(used):
-        report = json.loads((common.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-        source = report["provenance"]
-        busy = ", busy" if report.get("quiet", {}).get("busy") else ""
-        sources.append([name, source["commit"][:12], source["date"], source["device_class"].split("/")[1] + busy])
-    header = ["", "at least", "goal", *(heading(name) for name in columns)]
-    text = common.table(header, rows) + "\n\n" + common.table(["recording", "commit", "date", "processor"], sources, left=(0, 1, 2, 3))
-    text += "\n\n\"*\": below what is asked for at least. Command: `python3 bench/record/cpu_table.py`\n"
-    (common.RESULTS / f"{arguments.name}.json").write_text(json.dumps({"columns": columns, "figures": cells}, indent=1) + "\n", encoding="utf-8")
-    (common.RESULTS / f"{arguments.name}.md").write_text(text, encoding="utf-8")
-    print(text)
+    columns = [Column(name, heading(name), suffix) for name, suffix in (word.split("=", 1) for word in arguments.columns)]
+    write(arguments.name, FIGURES, columns, "processor", "python3 bench/record/cpu_table.py")
 
 
 if __name__ == "__main__":

@@ -48,3 +48,6 @@ if command -v nvidia-smi >/dev/null; then
 else
   echo "no GPU here: bench/results/gpu_* and timeline_* stay as they are" >&2
 fi
+# What both devices are held to, from the recordings that are there.
+python3 "$here"/cpu_table.py >/dev/null
+python3 "$here"/gpu_table.py >/dev/null

@@ -46,7 +46,7 @@ from typing import Any
 
 import common
 
-DEFAULT = "smollm2-135m:q4_1,llama-3.1-8b:q4_k,llama-3.1-8b:q4_k_m,llama-3.1-8b:q8_0,llama-3.1-8b:bf16"
+DEFAULT = "smollm2-135m:q4_1,llama-3.1-8b:q4_k,llama-3.1-8b:q4_k_m,llama-3.1-8b:q8_0,llama-3.1-8b:bf16,llama-3.2-1b:bf16"
 BOARD = "name,driver_version,clocks.max.sm,clocks.max.mem,power.limit"
 LOAD = "clocks.sm,clocks.mem,power.draw"
 LIMITS = {"first_token_ms": 2000, "launch_over_ns": 100, "launch_allocations": 0}
