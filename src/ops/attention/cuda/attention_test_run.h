@@ -39,7 +39,7 @@ void Emulate(const KernelFamily& family, const KernelSpec& spec, const cuda::Lau
   const KernelLaunchShape compiled = family.launch(spec);
   EXPECT_LE(launch->dynamic_smem_bytes, compiled.dynamic_smem_bytes);
   const bool ran = tw::emulation::RunLaunch<Params>(*launch, compiled.threads, kernel,
-                                                    std::max<unsigned int>(spec.cluster_n, 1));
+                                                    {1, std::max<unsigned int>(spec.cluster_n, 1), 1});
   EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access";
 }
