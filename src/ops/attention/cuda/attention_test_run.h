@@ -38,8 +38,8 @@ void Emulate(const KernelFamily& family, const KernelSpec& spec, const cuda::Lau
   ASSERT_TRUE(launch) << launch.error().ToString();
   const KernelLaunchShape compiled = family.launch(spec);
   EXPECT_LE(launch->dynamic_smem_bytes, compiled.dynamic_smem_bytes);
-  const bool ran = tw::emulation::RunLaunch<Params>(*launch, compiled.threads, kernel,
-                                                    {1, std::max<unsigned int>(spec.cluster_n, 1), 1});
+  const bool ran = tw::emulation::RunLaunch<Params>(
+      *launch, compiled.threads, kernel, {1, std::max<unsigned int>(spec.cluster_n, 1), 1});
   EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access";
 }

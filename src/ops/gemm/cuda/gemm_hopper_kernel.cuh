@@ -203,12 +203,57 @@ struct GemmHopper {
     return FirstPeer(rank) + Below(rank) + kCluster * (beside + (beside >= Beside(rank) ? 1 : 0));
   }
 
+  // One thread: brings k-tile `k0` of the tile of A to `smem`, in a cluster a part of it to all that have
+  // it in common.
+  TW_DEVICE static void FetchA(const GemmHopperParams& params, u32 smem, u32 full, int k0, int row0,
+                               int rows, int rank) {
+    if constexpr (!kKMajorA) {
+      TW_UNROLL
+      for (int i = 0; i < kTileM / 64; ++i) {
+        TmaLoad2D(smem + i * kBoxBytes, &params.a, full, row0 + 64 * i, k0);
+      }
+    } else if constexpr (kClusterN == 1) {
+      TmaLoad2D(smem, &params.a, full, k0, row0);
+    } else {
+      const int first = Beside(rank) * rows;
+      TmaLoad2DMulticast(smem + first * 128, &params.a, full, k0, row0 + first, PeersOfA(rank));
+    }
+  }
+
+  // The same of B.
+  TW_DEVICE static void FetchB(const GemmHopperParams& params, u32 smem, u32 full, int k0, int col0,
+                               int rank) {
+    if constexpr (kKMajorB) {
+      // In whole eights of rows, which need not be one part for each.
+      constexpr int kParts = GemmHopperPartsOfB(kTileN, kCluster);
+      const int first = Below(rank) * (kTileN / kParts);
+      if constexpr (kCluster == 1) {
+        TmaLoad2D(smem, &params.b, full, k0, col0);
+      } else if (kParts == kCluster || Below(rank) < kParts) {
+        TmaLoad2DMulticast(smem + first * 128, &params.b, full, k0, col0 + first, PeersOfB(rank));
+      }
+    } else {
+      constexpr int kBoxes = kTileN / 64 / kCluster;
+      const int first = Below(rank) * kBoxes;
+      TW_UNROLL
+      for (int i = 0; i < kBoxes; ++i) {
+        const int box = first + i;
+        if constexpr (kCluster == 1) {
+          TmaLoad2D(smem + box * kBoxBytes, &params.b, full, col0 + 64 * box, k0);
+        } else {
+          TmaLoad2DMulticast(smem + box * kBoxBytes, &params.b, full, col0 + 64 * box, k0,
+                             PeersOfB(rank));
+        }
+      }
+    }
+  }
+
   // One thread: fills the ring with the k-tiles of all output tiles of this CTA.
   TW_DEVICE static void Produce(const GemmHopperParams& params, u32 ring, int rank) {
-    // All of the stage, also what the peer sends, and also the part outside of A and B that comes as
+    // All of the stage, also what the peers send, and also the part outside of A and B that comes as
     // zeros. Of A in lines of k, rows that no output tile has are left out: they hold anything.
     const int rows_a = kKMajorA ? GemmHopperBoxRows(params.out.m, kTileM, kClusterN) : kTileM;
-    const u32 stage_bytes_a = static_cast<u32>(rows_a * kClusterN * kTileK * 2);
+    const u32 bytes_a = static_cast<u32>(rows_a * kClusterN * kTileK * 2);
     RingPosition at;
     for (TileLoop loop(params, rank); !loop.Done(); loop.Next()) {
       const TileIndex tile = loop.Tile();
@@ -219,52 +264,14 @@ struct GemmHopper {
       TW_NO_UNROLL
       for (int kt = 0; kt < loop.count; ++kt) {
         const u32 full = FullBarrier(ring, at.stage);
-        // The consumers (of both CTAs of a cluster: peers write here too) have read what was here.
+        // The consumers (of all CTAs of a cluster that this one writes to) have read what was here.
         // The first time round nothing was: parity 1 of a fresh barrier passes.
         MbarrierWait(EmptyBarrier(ring, at.stage), at.parity ^ 1);
-        MbarrierArriveExpectTx(full, (has_rows ? stage_bytes_a : 0) + kBytesB);
-        const u32 smem_a = ring + at.stage * kStageBytes;
-        const u32 smem_b = smem_a + kBytesA;
+        MbarrierArriveExpectTx(full, (has_rows ? bytes_a : 0) + kBytesB);
+        const u32 smem = ring + at.stage * kStageBytes;
         const int k0 = (loop.first + kt) * kTileK;
-        if (!has_rows) {
-        } else if constexpr (kKMajorA) {
-          if constexpr (kClusterN == 1) {
-            TmaLoad2D(smem_a, &params.a, full, k0, row0);
-          } else {
-            const int first = Beside(rank) * rows_a;
-            TmaLoad2DMulticast(smem_a + first * 128, &params.a, full, k0, row0 + first,
-                               PeersOfA(rank));
-          }
-        } else {
-          TW_UNROLL
-          for (int i = 0; i < kTileM / 64; ++i) {
-            TmaLoad2D(smem_a + i * kBoxBytes, &params.a, full, row0 + 64 * i, k0);
-          }
-        }
-        if constexpr (kKMajorB) {
-          // In whole eights of rows, which need not be one part for each.
-          constexpr int kParts = GemmHopperPartsOfB(kTileN, kCluster);
-          const int first = Below(rank) * (kTileN / kParts);
-          if constexpr (kCluster == 1) {
-            TmaLoad2D(smem_b, &params.b, full, k0, col0);
-          } else if (kParts == kCluster || Below(rank) < kParts) {
-            TmaLoad2DMulticast(smem_b + first * 128, &params.b, full, k0, col0 + first,
-                               PeersOfB(rank));
-          }
-        } else {
-          constexpr int kBoxes = kTileN / 64 / kCluster;
-          const int first = Below(rank) * kBoxes;
-          TW_UNROLL
-          for (int i = 0; i < kBoxes; ++i) {
-            const int box = first + i;
-            if constexpr (kCluster == 1) {
-              TmaLoad2D(smem_b + box * kBoxBytes, &params.b, full, col0 + 64 * box, k0);
-            } else {
-              TmaLoad2DMulticast(smem_b + box * kBoxBytes, &params.b, full, col0 + 64 * box, k0,
-                                 PeersOfB(rank));
-            }
-          }
-        }
+        if (has_rows) FetchA(params, smem, full, k0, row0, rows_a, rank);
+        FetchB(params, smem + kBytesA, full, k0, col0, rank);
         at.Advance();
       }
     }

@@ -177,7 +177,6 @@ class OneDnnPanels::Products {
   static Result<Products> Make(const Kind& kind, const Cut& cut, std::string_view kernel) {
     const OneOpenMpThread alone;
     Products made;
-    made.kind_ = &kind;
     try {
       const int row_tail = cut.rows % cut.piece_rows, strip_tail = cut.strips % cut.piece_strips;
       for (const bool last_rows : {false, true}) {
@@ -257,7 +256,6 @@ class OneDnnPanels::Products {
   }
   Product& at(bool last_rows, bool last_strips) { return products_[Index(last_rows, last_strips)]; }
 
-  const Kind* kind_ = nullptr;
   std::array<Product, 4> products_;
 };
 
