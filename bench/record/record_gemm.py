@@ -14,7 +14,7 @@ yardstick, not a race. With --precision w8a8 all types are compared with it: our
 rounds it and applies scales.
 
 Percent of peak: multiplications and additions against a loop over registers (int8 for block
-formats); percent of bandwidth: bytes of the weights against reading memory; both measured in each
+formats, bf16 for kernels that round to it); percent of bandwidth: bytes of the weights against reading memory; both measured in each
 round. More than 100 % of the bandwidth means that the weights stayed in the cache.
 
 Writes bench/results/NAME.json and NAME.md. Takes about a minute; --budget ends it after the round
@@ -57,7 +57,7 @@ class Recording:
         self.rows: dict[Key, dict[str, Any]] = {}
         self.implementations: dict[Key, str] = {}
         self.read_gb_s: list[float] = []
-        self.peaks: dict[str, list[float]] = {"f32": [], "int8": []}
+        self.peaks: dict[str, list[float]] = {"f32": [], "bf16": [], "int8": []}
         self.device = ""
         self.llc_bytes = 0
 
@@ -76,6 +76,8 @@ class Recording:
         command = [a.tilewright, "bench", "gemm", "--shapes", a.shapes, "--m", a.m, "--type", type_name, "--json"]
         command += ["--precision", a.precision]
         report = common.run_json([*command, "--repeat", a.samples, "--threads", a.threads])
+        if "bf16" in report["peaks"]:
+            self.peaks["bf16"].append(report["peaks"]["bf16"]["gop_s"])
         for row in report["rows"]:
             key = (type_name, row["m"], row["n"], row["k"])
             self.ours.setdefault(key, []).append(row["us_median"])
@@ -98,7 +100,7 @@ class Recording:
         row = self.rows[key]
         us = common.summarize(self.ours[key])
         floats = type_name in ("f32", "f16", "bf16") and self.arguments.precision != "w8a8"
-        peak = "f32" if floats else "int8"
+        peak = "bf16" if row["kernel"].endswith(".abf16") and self.peaks["bf16"] else "f32" if floats else "int8"
         gop_s = 2e-3 * m * n * k / us["median"]
         gb_s = 1e-3 * row["weight_bytes"] / us["median"]
         report = {"name": row["name"], "type": type_name, "m": m, "n": n, "k": k, "us": us}
@@ -151,10 +153,10 @@ def make_table(arguments: argparse.Namespace, rows: list[dict[str, Any]], record
             lines.append([type_name, m, rate, peak, bandwidth, gain, other])
     header = ["weights", "m", "Gop/s", "% of peak", "% of bandwidth", "speed-up", "over"]
     read = common.summarize(recording.read_gb_s)["median"]
-    f32, i8 = (common.summarize(recording.peaks[name])["median"] for name in ("f32", "int8"))
+    peaks = ", ".join(f"{name} {common.summarize(found)['median']:.0f} Gop/s" for name, found in recording.peaks.items() if found)
     title = f"{len(read_shapes(arguments.shapes))} shapes of {arguments.shapes.name}, {arguments.threads} threads, "
     title += "geometric means (lowest-highest); each shape in the JSON"
-    floor = f"Measured in each round: {read:.1f} GB/s read, f32 {f32:.0f} GFLOP/s, int8 {i8:.0f} Gop/s."
+    floor = f"Measured in each round: {read:.1f} GB/s read, {peaks}."
     return f"{title}\n\n{common.table(header, lines, left=(0, 6))}\n\n{floor}"
 
 
@@ -221,6 +223,7 @@ def main() -> None:
         "read_gb_s": common.summarize(recording.read_gb_s),
         "peak_f32_gflop_s": common.summarize(recording.peaks["f32"]),
         "peak_int8_gop_s": common.summarize(recording.peaks["int8"]),
+        **({"peak_bf16_gflop_s": common.summarize(recording.peaks["bf16"])} if recording.peaks["bf16"] else {}),
         "rows": rows,
     }
     common.write(arguments.name, report, make_table(arguments, rows, recording))
