@@ -26,20 +26,6 @@ struct Copies {
   int count = 0;
 };
 
-/// Where the activations, D and the scratch memory of a launch lie. Which of them compete for the same sets of a
-/// cache is a matter of luck that lasts as long as the memory, and moved launches by several percent
-/// against each other: so the samples of a launch take turns at several places.
-struct Place {
-  Buffer a, partials;  ///< what is in use begins at `shift`
-  GuardedBuffer d;
-  std::size_t shift = 0;
-};
-constexpr int kMostPlaces = 4;
-/// Places beyond the first take at most so much: large operands touch every set anyway.
-constexpr std::size_t kPlacesBytes = std::size_t{64} << 20;
-/// Between the places, so that they differ within a page as well.
-constexpr std::size_t kShift = 1024 + 64;
-
 class CpuGemmMeasurer final : public GemmMeasurer {
  public:
   CpuGemmMeasurer(Executor& executor, const MeasurerOptions& options)
@@ -62,7 +48,9 @@ class CpuGemmMeasurer final : public GemmMeasurer {
       return s;
     }
     if (operands_.weight_key() != weights) copies_.clear();
-    if (Status s = MakePlaces(); !s) return s;
+    Result<GuardedBuffer> d = GuardedBuffer::Make(operands_.result_bytes(), "D");
+    if (!d) return Fail(std::move(d.error()));
+    d_ = std::move(*d);
     ready_ = true;
     return {};
   }
@@ -75,33 +63,11 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   }
 
  private:
-  /// A launch of this problem, and how often it was timed.
+  /// What Bind would have made of a launch of this problem.
   struct Candidate {
     LaunchSpec spec;
     std::shared_ptr<const BoundLaunch<GemmOp>> bound;
-    int samples = 0;
   };
-
-  Status MakePlaces() {
-    const Buffer& a = operands_.a(Activations::kRandom);
-    const std::size_t bytes = a.size() + operands_.result_bytes();
-    const auto count = std::clamp<std::size_t>(kPlacesBytes / bytes, 1, kMostPlaces);
-    places_.clear();
-    for (std::size_t i = 0; i < count; ++i) {
-      Place place;
-      place.shift = i * kShift;
-      Result<GuardedBuffer> d = GuardedBuffer::Make(operands_.result_bytes(), "D");
-      if (!d) return Fail(std::move(d.error()));
-      place.d = std::move(*d);
-      place.d.Poison();
-      place.a = Buffer::Make(place.shift + a.size());
-      if (!place.a)
-        return Fail(ErrorCode::kOutOfMemory, Format("no memory for {} bytes of A", a.size()));
-      std::memcpy(place.a.as<char>() + place.shift, a.data(), a.size());
-      places_.push_back(std::move(place));
-    }
-    return {};
-  }
 
   // The weights of `kernel`'s layout, as many copies as the policy asks for. The least recently
   // used layouts are dropped to make room.
@@ -148,13 +114,12 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     args.b = weights;
     args.b_layout.pack = copies.pack;
     if (args.v != nullptr) args.v = weights + copies.scales_at;
-    args.d = places_.front().d.data();
+    args.d = d_.data();
     return args;
   }
 
-  /// What Bind would have made of the spec.
-  Result<Candidate*> CandidateFor(const LaunchSpec& spec, const Copies& copies) {
-    for (Candidate& candidate : bound_) {
+  Result<const Candidate*> CandidateFor(const LaunchSpec& spec, const Copies& copies) {
+    for (const Candidate& candidate : bound_) {
       if (candidate.spec == spec) return &candidate;
     }
     GemmDesc packed = operands_.problem();
@@ -171,18 +136,13 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     return candidate.spec.kernel->Launch(args, candidate.spec, workspace_, stream);
   }
 
-  /// The workspace in `place`.
-  Status MakeWorkspace(const LaunchSpec& spec, const Copies& copies, Place& place) {
+  Status MakeWorkspace(const LaunchSpec& spec, const Copies& copies) {
     GemmDesc packed = operands_.problem();
     packed.pack_b = copies.pack;
     const std::size_t partials = spec.kernel->PartialsBytes(packed, spec, device_->spec());
-    const std::size_t wanted = partials == 0 ? 0 : place.shift + partials;
-    if (wanted > place.partials.size()) {
-      place.partials = Buffer::Make(wanted);
-      if (!place.partials)
-        return Fail(ErrorCode::kOutOfMemory, Format("no memory for partials: {} bytes", partials));
-      std::memset(place.partials.data(), 0xff, wanted);  // no page is new when it is timed
-    }
+    if (partials > partials_.size()) partials_ = Buffer::Make(partials);
+    if (partials > partials_.size())
+      return Fail(ErrorCode::kOutOfMemory, Format("no memory for partials: {} bytes", partials));
     constexpr std::size_t kBarriers = std::size_t{1} << 20;
     if (!barriers_) {
       barriers_ = Buffer::Make(kBarriers);
@@ -190,8 +150,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
       std::memset(barriers_.data(), 0, kBarriers);
     }
     workspace_.barriers = barriers_.data(), workspace_.barriers_size = barriers_.size();
-    workspace_.partials = partials == 0 ? nullptr : place.partials.as<char>() + place.shift;
-    workspace_.partials_size = partials;
+    workspace_.partials = partials_.data(), workspace_.partials_size = partials_.size();
     return {};
   }
 
@@ -199,7 +158,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     if (!ready_) return Failed(Verdict::kError, "no problem was prepared");
     const auto copies = CopiesFor(*spec.kernel);
     if (!copies) return Failed(copies.error());
-    if (auto s = MakeWorkspace(spec, **copies, places_.front()); !s) return Failed(s.error());
+    if (auto s = MakeWorkspace(spec, **copies); !s) return Failed(s.error());
     const auto candidate = CandidateFor(spec, **copies);
     if (!candidate) return Failed(candidate.error());
     MeasureClock::time_point begin;
@@ -212,13 +171,12 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     // candidate would be half the tuning.
     constexpr double kRepeatBelowUs = 30000;
     if (!spec.kernel->info().deterministic || MicrosSince(begin) > kRepeatBelowUs) return {};
-    const GuardedBuffer& d = places_.front().d;
-    const std::vector<char> first(static_cast<const char*>(d.data()),
-                                  static_cast<const char*>(d.data()) + d.size());
+    const std::vector<char> first(static_cast<const char*>(d_.data()),
+                                  static_cast<const char*>(d_.data()) + d_.size());
     if (Tuner::Outcome again = CheckLaunch(**candidate, **copies, Activations::kRandom);
         again.verdict != Verdict::kOk)
       return again;
-    if (std::memcmp(first.data(), d.data(), first.size()) != 0) {
+    if (std::memcmp(first.data(), d_.data(), first.size()) != 0) {
       return Failed(Verdict::kWrong,
                     "two runs differ, but the kernel declares that it is deterministic");
     }
@@ -227,13 +185,12 @@ class CpuGemmMeasurer final : public GemmMeasurer {
 
   // Launches into poisoned memory and checks everything except the values.
   Tuner::Outcome CheckLaunch(const Candidate& candidate, const Copies& copies, Activations kind) {
-    Place& place = places_.front();
-    place.d.Poison();
-    if (place.partials) std::memset(place.partials.data(), 0xff, place.partials.size());
+    d_.Poison();
+    if (partials_) std::memset(partials_.data(), 0xff, partials_.size());
     // Uses the last copy: on the first, a kernel that reads beyond its weights would go unnoticed.
     const GemmArgs args = Args(copies, copies.count - 1, kind);
     if (auto s = Launch(args, candidate); !s) return Failed(s.error());
-    if (!place.d.Intact()) return Failed(Verdict::kGuard, "wrote outside D");
+    if (!d_.Intact()) return Failed(Verdict::kGuard, "wrote outside D");
     return {};
   }
 
@@ -241,7 +198,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     if (Tuner::Outcome launched = CheckLaunch(candidate, copies, kind);
         launched.verdict != Verdict::kOk)
       return launched;
-    return operands_.Judge(*candidate.spec.kernel, kind, places_.front().d.data(), executor_);
+    return operands_.Judge(*candidate.spec.kernel, kind, d_.data(), executor_);
   }
 
   Tuner::Outcome TimeAll(const LaunchSpec& spec, int reps) {
@@ -250,12 +207,9 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     if (!copies) return Failed(copies.error());
     const auto candidate = CandidateFor(spec, **copies);
     if (!candidate) return Failed(candidate.error());
-    Place& place = places_[static_cast<std::size_t>((*candidate)->samples++) % places_.size()];
-    if (auto s = MakeWorkspace(spec, **copies, place); !s) return Failed(s.error());
+    if (auto s = MakeWorkspace(spec, **copies); !s) return Failed(s.error());
     const Copies& weights = **copies;
     GemmArgs args = Args(weights, 0, Activations::kRandom);
-    args.a = place.a.as<char>() + place.shift;
-    args.d = place.d.data();
     next_launch_ = 0;  // the same spreads for every candidate
     const auto launch = [&]() -> Status {
       next_copy_ = next_copy_ + 1 < weights.count ? next_copy_ + 1 : 0;
@@ -274,8 +228,8 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   ColdCopies cold_;
   GemmOperands operands_;
   bool ready_ = false;
-  std::vector<Place> places_;  // at least one; checks use the first
-  Buffer barriers_;
+  Buffer partials_, barriers_;
+  GuardedBuffer d_;
   Workspace workspace_;
   std::deque<Candidate> bound_;  // of this problem; they keep their addresses
   std::list<Copies> copies_;     // last used first
