@@ -82,7 +82,7 @@ TEST(KernelLockFile, LinesMayComeInAnyOrderTwiceAndFromTwoFiles) {
   EXPECT_EQ(KernelLock::Parse(cut, "x.lock")->Text(), std::string(kHeader) + kLine);
 }
 
-TEST(KernelLockFile, EveryTextThatIsNoLockIsAnErrorWithItsLineAndWhatToDo) {
+TEST(KernelLockFile, EveryTextThatIsNoLockIsAnErrorWithItsLineAndAdvice) {
   const std::string head = std::string(kHeader) + kLine;
   const std::pair<std::string, std::string> cases[] = {
       {"", "x.lock:1: this is no lock"},

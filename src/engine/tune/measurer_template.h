@@ -10,6 +10,7 @@
 
 #include "core/text.h"
 #include "engine/op_traits.h"
+#include "engine/tune/bound_launches.h"
 #include "engine/tune/burst.h"
 #include "engine/tune/measuring.h"
 #include "engine/tune/trial.h"
@@ -39,7 +40,7 @@ class OpMeasurer final : public Measurer<Op> {
 
   Status Prepare(const Desc& problem) override {
     ready_ = false;
-    bound_.clear();
+    bound_.Clear();
     desc_ = problem;
     Result<Trial<Op>> trial = MakeTrial(problem, options_);
     if (!trial) return Fail(trial.error());
@@ -66,25 +67,18 @@ class OpMeasurer final : public Measurer<Op> {
 
   using Contents = std::vector<std::vector<std::byte>>;  // of the outputs
 
-  /// What Bind would have made of the spec.
-  using Bound = std::shared_ptr<const BoundLaunch<Op>>;
+  using Bound = typename BoundLaunches<Op>::Bound;
 
   Result<Bound> BindSpec(const Spec& spec) {
     if (Status s =
             workspace_.Reserve(spec.kernel->WorkspaceFor(desc_, spec, device_.spec()), stream_);
         !s)
       return Fail(s.error());
-    for (const auto& [known, bound] : bound_) {
-      if (known == spec) return bound;
-    }
-    Result<Bound> bound = spec.kernel->BindLaunch(desc_, spec, device_);
-    if (bound) bound_.emplace_back(spec, *bound);
-    return bound;
+    return bound_.Bind(desc_, spec, device_);
   }
 
   Status Launch(const Args& args, const Spec& spec, const BoundLaunch<Op>* bound) {
-    if (bound != nullptr) return bound->Launch(args, workspace_.get(), stream_);
-    return spec.kernel->Launch(args, spec, workspace_.get(), stream_);
+    return BoundLaunches<Op>::Launch(args, spec, bound, workspace_.get(), stream_);
   }
 
   /// The call over `views`, completed as a dispatch completes it.
@@ -246,8 +240,8 @@ class OpMeasurer final : public Measurer<Op> {
   BurstTimer burst_;
   TrialOracle<Op> oracle_;
   PreparedOf<Op> prepared_;
-  std::vector<std::pair<Spec, Bound>> bound_;  // of this problem
-  std::vector<TensorView> views_;              // of the call that is timed
+  BoundLaunches<Op> bound_;
+  std::vector<TensorView> views_;  // of the call that is timed
   int next_copy_ = 0;
   BusyWatch busy_;
   SpeedWatch speed_;

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <list>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "core/text.h"
+#include "engine/tune/bound_launches.h"
 #include "engine/tune/measuring.h"
 #include "ops/gemm/tune/device_measurer.h"
 #include "ops/gemm/tune/gemm_operands.h"
@@ -40,7 +40,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
 
   Status Prepare(const GemmDesc& problem) override {
     ready_ = false;
-    bound_.clear();
+    bound_.Clear();
     const std::string weights = operands_.weight_key();
     if (Status s = operands_.Make(problem); !s) {
       // Its weights may be half made.
@@ -63,11 +63,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   }
 
  private:
-  /// What Bind would have made of a launch of this problem.
-  struct Candidate {
-    LaunchSpec spec;
-    std::shared_ptr<const BoundLaunch<GemmOp>> bound;
-  };
+  using Bound = BoundLaunches<GemmOp>::Bound;
 
   // The weights of `kernel`'s layout, as many copies as the policy asks for. The least recently
   // used layouts are dropped to make room.
@@ -118,22 +114,13 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     return args;
   }
 
-  Result<const Candidate*> CandidateFor(const LaunchSpec& spec, const Copies& copies) {
-    for (const Candidate& candidate : bound_) {
-      if (candidate.spec == spec) return &candidate;
-    }
+  Result<Bound> BindSpec(const LaunchSpec& spec, const Copies& copies) {
     GemmDesc packed = operands_.problem();
     packed.pack_b = copies.pack;
-    Result<std::shared_ptr<const BoundLaunch<GemmOp>>> bound =
-        spec.kernel->BindLaunch(packed, spec, *device_);
-    if (!bound) return Fail(std::move(bound.error()));
-    bound_.push_back({spec, *std::move(bound)});
-    return &bound_.back();
+    return bound_.Bind(packed, spec, *device_);
   }
-  Status Launch(const GemmArgs& args, const Candidate& candidate) {
-    const Stream stream{&executor_};
-    if (candidate.bound != nullptr) return candidate.bound->Launch(args, workspace_, stream);
-    return candidate.spec.kernel->Launch(args, candidate.spec, workspace_, stream);
+  Status Launch(const GemmArgs& args, const LaunchSpec& spec, const BoundLaunch<GemmOp>* bound) {
+    return BoundLaunches<GemmOp>::Launch(args, spec, bound, workspace_, Stream{&executor_});
   }
 
   Status MakeWorkspace(const LaunchSpec& spec, const Copies& copies) {
@@ -159,12 +146,12 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     const auto copies = CopiesFor(*spec.kernel);
     if (!copies) return Failed(copies.error());
     if (auto s = MakeWorkspace(spec, **copies); !s) return Failed(s.error());
-    const auto candidate = CandidateFor(spec, **copies);
-    if (!candidate) return Failed(candidate.error());
+    const Result<Bound> bound = BindSpec(spec, **copies);
+    if (!bound) return Failed(bound.error());
     MeasureClock::time_point begin;
     for (const Activations kind : operands_.Kinds()) {
       begin = MeasureClock::now();
-      Tuner::Outcome outcome = CheckOne(**candidate, **copies, kind);
+      Tuner::Outcome outcome = CheckOne(spec, bound->get(), **copies, kind);
       if (outcome.verdict != Verdict::kOk) return outcome;
     }
     // The repeat is for small batches of the same kernel; tens of milliseconds more for each
@@ -173,7 +160,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     if (!spec.kernel->info().deterministic || MicrosSince(begin) > kRepeatBelowUs) return {};
     const std::vector<char> first(static_cast<const char*>(d_.data()),
                                   static_cast<const char*>(d_.data()) + d_.size());
-    if (Tuner::Outcome again = CheckLaunch(**candidate, **copies, Activations::kRandom);
+    if (Tuner::Outcome again = CheckLaunch(spec, bound->get(), **copies, Activations::kRandom);
         again.verdict != Verdict::kOk)
       return again;
     if (std::memcmp(first.data(), d_.data(), first.size()) != 0) {
@@ -184,29 +171,31 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   }
 
   // Launches into poisoned memory and checks everything except the values.
-  Tuner::Outcome CheckLaunch(const Candidate& candidate, const Copies& copies, Activations kind) {
+  Tuner::Outcome CheckLaunch(const LaunchSpec& spec, const BoundLaunch<GemmOp>* bound,
+                             const Copies& copies, Activations kind) {
     d_.Poison();
     if (partials_) std::memset(partials_.data(), 0xff, partials_.size());
     // Uses the last copy: on the first, a kernel that reads beyond its weights would go unnoticed.
     const GemmArgs args = Args(copies, copies.count - 1, kind);
-    if (auto s = Launch(args, candidate); !s) return Failed(s.error());
+    if (auto s = Launch(args, spec, bound); !s) return Failed(s.error());
     if (!d_.Intact()) return Failed(Verdict::kGuard, "wrote outside D");
     return {};
   }
 
-  Tuner::Outcome CheckOne(const Candidate& candidate, const Copies& copies, Activations kind) {
-    if (Tuner::Outcome launched = CheckLaunch(candidate, copies, kind);
+  Tuner::Outcome CheckOne(const LaunchSpec& spec, const BoundLaunch<GemmOp>* bound,
+                          const Copies& copies, Activations kind) {
+    if (Tuner::Outcome launched = CheckLaunch(spec, bound, copies, kind);
         launched.verdict != Verdict::kOk)
       return launched;
-    return operands_.Judge(*candidate.spec.kernel, kind, d_.data(), executor_);
+    return operands_.Judge(*spec.kernel, kind, d_.data(), executor_);
   }
 
   Tuner::Outcome TimeAll(const LaunchSpec& spec, int reps) {
     if (!ready_) return Failed(Verdict::kError, "no problem was prepared");
     const auto copies = CopiesFor(*spec.kernel);
     if (!copies) return Failed(copies.error());
-    const auto candidate = CandidateFor(spec, **copies);
-    if (!candidate) return Failed(candidate.error());
+    const Result<Bound> bound = BindSpec(spec, **copies);
+    if (!bound) return Failed(bound.error());
     if (auto s = MakeWorkspace(spec, **copies); !s) return Failed(s.error());
     const Copies& weights = **copies;
     GemmArgs args = Args(weights, 0, Activations::kRandom);
@@ -218,7 +207,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
       args.b = at;
       if (args.v != nullptr) args.v = at + weights.scales_at;
       operands_.PutMixture(next_launch_++, args);
-      return Launch(args, **candidate);
+      return Launch(args, spec, bound->get());
     };
     return TimeLaunches(busy_, speed_, reps, launch, [] { return Status(); });
   }
@@ -231,8 +220,8 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   Buffer partials_, barriers_;
   GuardedBuffer d_;
   Workspace workspace_;
-  std::deque<Candidate> bound_;  // of this problem; they keep their addresses
-  std::list<Copies> copies_;     // last used first
+  BoundLaunches<GemmOp> bound_;
+  std::list<Copies> copies_;  // last used first
   int next_copy_ = 0;
   int next_launch_ = 0;
   BusyWatch busy_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "engine/tune/bound_launches.h"
 #include "engine/tune/burst.h"
 #include "engine/tune/trial_memory.h"
 #include "ops/gemm/base/alignment.h"
@@ -45,7 +46,7 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
 
   Status Prepare(const GemmDesc& problem) override {
     ready_ = false;
-    bound_.clear();
+    bound_.Clear();
     const std::string weights = operands_.weight_key();
     Status made = operands_.Make(problem);
     if (operands_.weight_key() != weights) copies_.clear();
@@ -67,7 +68,7 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
   }
 
  private:
-  using Bound = std::shared_ptr<const BoundLaunch<GemmOp>>;
+  using Bound = BoundLaunches<GemmOp>::Bound;
 
   /// An exception that leaves a launch is the kernel's.
   template <class Measure>
@@ -220,16 +221,10 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
             workspace_.Reserve(spec.kernel->WorkspaceFor(packed, spec, device_.spec()), stream_);
         !s)
       return Fail(s.error());
-    for (const auto& [known, bound] : bound_) {
-      if (known == spec) return bound;
-    }
-    Result<Bound> bound = spec.kernel->BindLaunch(packed, spec, device_);
-    if (bound) bound_.emplace_back(spec, *bound);
-    return bound;
+    return bound_.Bind(packed, spec, device_);
   }
   Status Launch(const GemmArgs& args, const LaunchSpec& spec, const BoundLaunch<GemmOp>* bound) {
-    if (bound != nullptr) return bound->Launch(args, workspace_.get(), stream_);
-    return spec.kernel->Launch(args, spec, workspace_.get(), stream_);
+    return BoundLaunches<GemmOp>::Launch(args, spec, bound, workspace_.get(), stream_);
   }
 
   Tuner::Outcome CheckAll(const LaunchSpec& spec) {
@@ -320,7 +315,7 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
   std::list<DeviceCopies> copies_;  // last used first
   TrialWorkspace workspace_;
   BurstTimer burst_;
-  std::vector<std::pair<LaunchSpec, Bound>> bound_;  // of this problem
+  BoundLaunches<GemmOp> bound_;
   int next_copy_ = 0;
   BusyWatch busy_;
   SpeedWatch speed_;
