@@ -197,7 +197,7 @@ constexpr unsigned int AttentionHopperGridX(int rows, int heads, int kv_heads, i
 /// may skip.
 constexpr unsigned int AttentionHopperSmem(int head_dim, int tile_m, int tile_n, int stages) {
   return static_cast<unsigned int>(2 * tile_m * (2 * head_dim + 12 + 28) +
-                                   4 * stages * tile_n * head_dim + 32 + 32 * stages + 16 + 1024);
+                                   4 * stages * tile_n * head_dim + 48 + 32 * stages + 16 + 1024);
 }
 
 }  // namespace tilewright::cuda

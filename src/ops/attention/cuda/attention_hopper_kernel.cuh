@@ -42,8 +42,8 @@ struct AttentionHopper {
   static constexpr int kPositions = Spec::kPositions;
   static constexpr int kParts = Spec::kParts;
   static constexpr int kConsumers = Spec::kConsumers;
-  static constexpr int kBlocks = kPositions / 8;  // of 8 positions
-  static constexpr int kSteps = kPositions / 16;
+  /// Positions of a last tile of keys that is multiplied as half of one; 0: never.
+  static constexpr int kHalfPositions = kPositions == 128 ? 64 : 0;
   static_assert(Layout::kBytes + 1023 <=
                     tilewright::cuda::AttentionHopperSmem(kHeadDim, Layout::kVectors, kPositions,
                                                           Spec::kStages),
@@ -51,7 +51,7 @@ struct AttentionHopper {
 
   /// A tile of values whose weights are known.
   struct Pending {
-    u32 stage;
+    u32 stage, parity;
     int from, first, limit;
   };
 
@@ -92,23 +92,26 @@ struct AttentionHopper {
     /// All of the warpgroup.
     TW_DEVICE void Together() const { NamedBarrier(Layout::ConsumerBarrier(index), 128); }
 
+    // kUsed: positions of a tile that are multiplied, from its first one on.
+
     /// Starts s = q . k; the keys have arrived.
-    TW_DEVICE void StartScores(float (&s)[kPositions / 2], u32 queries) const {
+    template <int kUsed>
+    TW_DEVICE void StartScores(float (&s)[kUsed / 2], u32 queries) const {
       const u64 a = WgmmaDescriptor(queries + static_cast<u32>(index) * 64 * 128, 16, 1024);
       const u64 b = WgmmaDescriptor(at.Keys(ring.place), 16, 1024);
-      WgmmaShared<kType, kPositions, 0>(s, a, b);
+      WgmmaShared<kType, kUsed, 0>(s, a, b);
       if constexpr (kHeadDim == 128) {
-        WgmmaShared<kType, kPositions, 1>(s, a + (Layout::kQueryHalf >> 4),
-                                          b + (Layout::kHalf >> 4));
+        WgmmaShared<kType, kUsed, 1>(s, a + (Layout::kQueryHalf >> 4), b + (Layout::kHalf >> 4));
       }
       WgmmaCommit();
     }
 
     /// Starts out += weights . v of a tile whose values have arrived.
+    template <int kUsed>
     TW_DEVICE void StartValues(u32 stage) {
       const u64 b = WgmmaDescriptor(at.Values(stage), Layout::kHalf, 1024);
       TW_UNROLL
-      for (int j = 0; j < kSteps; ++j) {
+      for (int j = 0; j < kUsed / 16; ++j) {
         TW_UNROLL
         for (int part = 0; part < kParts; ++part) {
           WgmmaRegisters<kType, kHeadDim>(out, &weights[part][4 * j], b + j * (2048 >> 4));
@@ -119,12 +122,13 @@ struct AttentionHopper {
 
     /// Waits for the values of a tile; positions that no row of the run sees become zeros, since
     /// whatever is there times a weight of zero might be NaN.
-    TW_DEVICE void AwaitValues(const Pending& tile, u32 parity) const {
-      MbarrierWait(at.ValuesFull(tile.stage), parity);
-      if (tile.from >= tile.first && tile.from + kPositions <= tile.limit) return;
+    template <int kUsed>
+    TW_DEVICE void AwaitValues(const Pending& tile) const {
+      MbarrierWait(at.ValuesFull(tile.stage), tile.parity);
+      if (tile.from >= tile.first && tile.from + kUsed <= tile.limit) return;
       constexpr int kChunks = kHeadDim / 8;
       const int thread = 32 * warp + lane;
-      for (int line = thread / kChunks; line < kPositions; line += 128 / kChunks) {
+      for (int line = thread / kChunks; line < kUsed; line += 128 / kChunks) {
         const int position = tile.from + line;
         if (position >= tile.first && position < tile.limit) continue;
         StoreShared16(at.Values(tile.stage) + Layout::Offset(line, thread % kChunks), 0, 0, 0, 0);
@@ -133,8 +137,9 @@ struct AttentionHopper {
       Together();  // zeros of all threads are there
     }
 
-    template <bool kMasked>
-    TW_DEVICE void Weigh(float (&s)[kPositions / 2], int from, float (&shrink)[2]) {
+    template <int kUsed, bool kMasked>
+    TW_DEVICE void Weigh(float (&s)[kUsed / 2], int from, float (&shrink)[2]) {
+      constexpr int kBlocks = kUsed / 8;  // of 8 positions
       const float scale = ExponentScale(p);
       TW_UNROLL
       for (int h = 0; h < 2; ++h) {
@@ -172,20 +177,22 @@ struct AttentionHopper {
         sum[h] = Fma(sum[h], shrink[h], total[0] + total[1]);
       }
     }
-    TW_DEVICE void Weigh(float (&s)[kPositions / 2], int from, const SeenRun& run, bool alone,
+    template <int kUsed>
+    TW_DEVICE void Weigh(float (&s)[kUsed / 2], int from, const SeenRun& run, bool alone,
                          float (&shrink)[2]) {
       CapScores(p, s);
-      if (!alone || from < run.last_first || from + kPositions > run.first_limit) {
-        Weigh<true>(s, from, shrink);
+      if (!alone || from < run.last_first || from + kUsed > run.first_limit) {
+        Weigh<kUsed, true>(s, from, shrink);
       } else {
-        Weigh<false>(s, from, shrink);
+        Weigh<kUsed, false>(s, from, shrink);
       }
     }
 
     /// Weights as operands A: two blocks of D are one step of A.
-    TW_DEVICE void Pack(const float (&s)[kPositions / 2]) {
+    template <int kUsed>
+    TW_DEVICE void Pack(const float (&s)[kUsed / 2]) {
       TW_UNROLL
-      for (int i = 0; i < kPositions / 4; ++i) {
+      for (int i = 0; i < kUsed / 4; ++i) {
         float pair[2] = {s[2 * i], s[2 * i + 1]};
         TW_UNROLL
         for (int part = 0; part < kParts; ++part) {
@@ -206,6 +213,42 @@ struct AttentionHopper {
       }
     }
 
+    /// The scores of the next tile, at `from`, and the values of `pending`, which it then is.
+    template <int kUsed>
+    TW_DEVICE void Step(u32 queries, int from, const SeenRun& run, bool alone, Pending& pending) {
+      float s[kUsed / 2], shrink[2];
+      MbarrierWait(at.KeysFull(ring.place), ring.parity);
+      AwaitValues<kPositions>(pending);
+      TakeTurn();
+      WgmmaFence();
+      StartScores<kUsed>(s, queries);
+      StartValues<kPositions>(pending.stage);
+      EndTurn();
+      WgmmaWaitFor<1>(s);
+      if (lane == 0) MbarrierArrive(at.KeysEmpty(ring.place));
+      Weigh<kUsed>(s, from, run, alone, shrink);
+      WgmmaWaitFor<0>(out);
+      if (lane == 0) MbarrierArrive(at.ValuesEmpty(pending.stage));
+      TW_UNROLL
+      for (int b = 0; b < kHeadDim / 8; ++b) {
+        TW_UNROLL
+        for (int i = 0; i < 4; ++i) out[4 * b + i] *= shrink[i / 2];
+      }
+      Pack<kUsed>(s);
+      pending = {ring.place, ring.parity, from, run.first, run.limit};
+      ring.Advance();
+    }
+
+    /// The values of the last tile.
+    template <int kUsed>
+    TW_DEVICE void Finish(const Pending& pending) {
+      AwaitValues<kUsed>(pending);
+      WgmmaFence();
+      StartValues<kUsed>(pending.stage);
+      WgmmaWaitFor<0>(out);
+      if (lane == 0) MbarrierArrive(at.ValuesEmpty(pending.stage));
+    }
+
     /// All that the rows of a tile see.
     TW_DEVICE void Attend(u32 place) {
       TW_UNROLL
@@ -219,20 +262,18 @@ struct AttentionHopper {
       Seen(run, place);
       int number = 0;
       int from = run.first / kPositions * kPositions;
-      float shrink[2];
-      Pending pending{ring.place, from, run.first, run.limit};
-      u32 pending_parity = ring.parity;
+      Pending pending{ring.place, ring.parity, from, run.first, run.limit};
       {
-        float s[kPositions / 2];
+        float s[kPositions / 2], shrink[2];
         MbarrierWait(at.KeysFull(ring.place), ring.parity);
         TakeTurn();
         WgmmaFence();
-        StartScores(s, queries);
+        StartScores<kPositions>(s, queries);
         EndTurn();
         WgmmaWaitFor<0>(s);
         if (lane == 0) MbarrierArrive(at.KeysEmpty(ring.place));
-        Weigh(s, from, run, runs == 1, shrink);
-        Pack(s);
+        Weigh<kPositions>(s, from, run, runs == 1, shrink);
+        Pack<kPositions>(s);
         ring.Advance();
       }
       TW_NO_UNROLL
@@ -244,34 +285,17 @@ struct AttentionHopper {
           Seen(run, place);
           from = run.first / kPositions * kPositions;
         }
-        float s[kPositions / 2];
-        MbarrierWait(at.KeysFull(ring.place), ring.parity);
-        AwaitValues(pending, pending_parity);
-        TakeTurn();
-        WgmmaFence();
-        StartScores(s, queries);
-        StartValues(pending.stage);
-        EndTurn();
-        WgmmaWaitFor<1>(s);
-        if (lane == 0) MbarrierArrive(at.KeysEmpty(ring.place));
-        Weigh(s, from, run, runs == 1, shrink);
-        WgmmaWaitFor<0>(out);
-        if (lane == 0) MbarrierArrive(at.ValuesEmpty(pending.stage));
-        TW_UNROLL
-        for (int b = 0; b < kHeadDim / 8; ++b) {
-          TW_UNROLL
-          for (int i = 0; i < 4; ++i) out[4 * b + i] *= shrink[i / 2];
+        // A prompt's last tile is seen by half or less every other time.
+        if constexpr (kHalfPositions > 0) {
+          if (number == runs - 1 && from + kHalfPositions >= run.limit) {
+            Step<kHalfPositions>(queries, from, run, runs == 1, pending);
+            Finish<kHalfPositions>(pending);
+            return;
+          }
         }
-        Pack(s);
-        pending = {ring.place, from, run.first, run.limit};
-        pending_parity = ring.parity;
-        ring.Advance();
+        Step<kPositions>(queries, from, run, runs == 1, pending);
       }
-      AwaitValues(pending, pending_parity);
-      WgmmaFence();
-      StartValues(pending.stage);
-      WgmmaWaitFor<0>(out);
-      if (lane == 0) MbarrierArrive(at.ValuesEmpty(pending.stage));
+      Finish<kPositions>(pending);
     }
 
     /// Results leave through the place of the queries, which have been read.

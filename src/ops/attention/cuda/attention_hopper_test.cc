@@ -108,12 +108,17 @@ TEST(AttentionHopperKernel, AgreesWithTheOracleForEveryTypeAndHead) {
 }
 
 TEST(AttentionHopperKernel, TakesAPromptOfAnyLength) {
-  for (const int rows : {1, 2, 63, 64, 65, 127, 128, 129, 200}) {
-    BatchCase c = Plain::Case();
+  const auto check = [](auto spec, int rows) {
+    using S = decltype(spec);
+    BatchCase c = S::Case();
     c.heads = 1, c.kv_heads = 1, c.context = rows;
     AddRows(c, 0, 0, rows);
-    Expect<Plain>(c);
-  }
+    Expect<S>(c);
+  };
+  for (const int rows : {1, 2, 63, 64, 65, 127, 128, 129, 200}) check(Plain(), rows);
+  // Of the last tile of 128 keys one position, half, one more and all are seen.
+  for (const int rows : {1, 64, 65, 129, 192, 193, 256})
+    check(Spec<Type::kBF16, 128, 128, 2, false>(), rows);
 }
 
 // The ring, the turns and both places of queries go on from one tile of rows to the next.

@@ -87,7 +87,7 @@ struct HopperShared {
   static constexpr u32 kHalf = kPositions * 128;
   static constexpr u32 kTileBytes = kHalves * kHalf;
   static constexpr u32 kBarriers = 2 * kQueryBytes + 2 * kStages * kTileBytes;
-  static constexpr u32 kRows = kBarriers + 8 * (4 + 4 * kStages);
+  static constexpr u32 kRows = kBarriers + 8 * (6 + 4 * kStages);
   static constexpr u32 kRuns = kRows + 2 * kVectors * sizeof(Row);
   static constexpr u32 kCounts = kRuns + 2 * kVectors * sizeof(Run);
   static constexpr u32 kBytes = kCounts + 2 * sizeof(int);
@@ -125,15 +125,17 @@ struct HopperShared {
   TW_DEVICE u32 Barrier(u32 number) const { return start + kBarriers + 8 * number; }
   TW_DEVICE u32 QueriesFull(u32 place) const { return Barrier(place); }
   TW_DEVICE u32 QueriesEmpty(u32 place) const { return Barrier(2 + place); }
-  TW_DEVICE u32 KeysFull(u32 stage) const { return Barrier(4 + stage); }
-  TW_DEVICE u32 KeysEmpty(u32 stage) const { return Barrier(4 + kStages + stage); }
-  TW_DEVICE u32 ValuesFull(u32 stage) const { return Barrier(4 + 2 * kStages + stage); }
-  TW_DEVICE u32 ValuesEmpty(u32 stage) const { return Barrier(4 + 3 * kStages + stage); }
+  TW_DEVICE u32 RunsFull(u32 place) const { return Barrier(4 + place); }
+  TW_DEVICE u32 KeysFull(u32 stage) const { return Barrier(6 + stage); }
+  TW_DEVICE u32 KeysEmpty(u32 stage) const { return Barrier(6 + kStages + stage); }
+  TW_DEVICE u32 ValuesFull(u32 stage) const { return Barrier(6 + 2 * kStages + stage); }
+  TW_DEVICE u32 ValuesEmpty(u32 stage) const { return Barrier(6 + 3 * kStages + stage); }
   TW_DEVICE void InitBarriers() const {
     constexpr u32 kReaders = 4 * Spec::kConsumers;  // a lane of each warp
     for (u32 i = 0; i < 2; ++i) {
       MbarrierInit(QueriesFull(i), kLoaders);
       MbarrierInit(QueriesEmpty(i), kReaders + 1);  // and the warp that loads keys
+      MbarrierInit(RunsFull(i), 1);
     }
     for (u32 i = 0; i < kStages; ++i) {
       MbarrierInit(KeysFull(i), 1);
@@ -238,7 +240,7 @@ struct HopperLoad {
     RingPlace<2> tiles;
     for (TileLoop loop(p, Shared::kVectors); !loop.Done(); loop.Next()) {
       const int kv_head = loop.Tile().kv_head;
-      MbarrierWait(at.QueriesFull(tiles.place), tiles.parity);  // what the rows see is known
+      MbarrierWait(at.RunsFull(tiles.place), tiles.parity);
       for (int number = 0; number < at.run_count(tiles.place); ++number) {
         const Run run = at.runs(tiles.place)[number];
         TW_NO_UNROLL
@@ -277,8 +279,8 @@ struct HopperLoad {
   }
 
   static TW_DEVICE Row RowAt(const AttentionParams& p, int row) {
-    const int position = p.positions[row];
-    const int slot = position >= 0 ? p.slots[row] : 0;
+    const int position = p.positions[row], its_slot = p.slots[row];  // one wait for both
+    const int slot = position >= 0 ? its_slot : 0;
     Row seen{0, position == -1 ? 0 : -1, slot};
     if (position >= 0 && position < p.context && slot >= 0 && slot < p.sequences) {
       const SeenRange range = SeenBy(position, p.window);
@@ -347,15 +349,6 @@ struct HopperLoad {
       const HopperTile tile = loop.Tile();
       // What was here has been read, and the results that left through it too.
       MbarrierWait(at.QueriesEmpty(tiles.place), tiles.parity ^ 1);
-      TW_NO_UNROLL
-      for (int i = thread; i < tile.rows * group * kChunks; i += Shared::kLoaders) {
-        const int vector = i / kChunks;
-        const int row = vector / group;
-        const int head = tile.kv_head * group + vector - row * group;
-        CopyQuery(p, at.Queries(tiles.place) + Shared::QueryOffset(vector, i % kChunks),
-                  (tile.first_row + row) * p.q_row + head * p.q_head + i % kChunks * 8, wide);
-      }
-      CpAsyncCommit();
       for (int r = thread; r < tile.rows; r += Shared::kLoaders)
         at.rows(tiles.place)[r] = RowAt(p, tile.first_row + r);
       Row* rows = at.rows(tiles.place);
@@ -376,7 +369,17 @@ struct HopperLoad {
           at.runs(tiles.place)[0] = WholeRun(rows, tile.rows);
           run_count = 1;
         }
+        MbarrierArrive(at.RunsFull(tiles.place));  // keys come beside the queries
       }
+      TW_NO_UNROLL
+      for (int i = thread; i < tile.rows * group * kChunks; i += Shared::kLoaders) {
+        const int vector = i / kChunks;
+        const int row = vector / group;
+        const int head = tile.kv_head * group + vector - row * group;
+        CopyQuery(p, at.Queries(tiles.place) + Shared::QueryOffset(vector, i % kChunks),
+                  (tile.first_row + row) * p.q_row + head * p.q_head + i % kChunks * 8, wide);
+      }
+      CpAsyncCommit();
       CpAsyncWait<0>();
       FenceBeforeTma();
       MbarrierArrive(at.QueriesFull(tiles.place));
