@@ -33,6 +33,22 @@ TW_DEVICE int DotSigned4(u32 codes, u32 x, int c) {
 #endif
 }
 
+/// c plus the products of the two signed halves of `pair` and the two lowest signed bytes of `factors`.
+/// Exact.
+TW_DEVICE int DotTwo(u32 pair, u32 factors, int c) {
+#if defined(__CUDACC__)
+  int sum;
+  asm("dp2a.lo.s32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(pair), "r"(factors), "r"(c));
+  return sum;
+#else
+  for (int i = 0; i < 2; ++i) {
+    c += static_cast<i16>(static_cast<u16>(pair >> (16 * i))) *
+         static_cast<i8>(static_cast<u8>(factors >> (8 * i)));
+  }
+  return c;
+#endif
+}
+
 #if defined(__CUDACC__)  // on the host mma_emulation.h stands for it
 /// What lanes of a warp wrote to shared memory is there for the others. All lanes call it.
 TW_DEVICE void WarpBarrier() { __syncwarp(); }

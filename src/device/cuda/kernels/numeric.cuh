@@ -42,6 +42,13 @@ TW_DEVICE void KeepValue(int& value) {
   static_cast<void>(value);
 #endif
 }
+TW_DEVICE void KeepValue(u32& value) {
+#if defined(__CUDACC__)
+  asm("" : "+r"(value));
+#else
+  static_cast<void>(value);
+#endif
+}
 TW_DEVICE void KeepValue(i64& value) {
 #if defined(__CUDACC__)
   asm("" : "+l"(value));
@@ -129,6 +136,17 @@ TW_DEVICE u32 AndOr(u32 a, u32 mask, u32 base) {
   return out;
 #else
   return (a & mask) | base;
+#endif
+}
+
+/// The bits of `ones` where `mask` has ones, else those of `zeros`, as one instruction.
+TW_DEVICE u32 SelectBits(u32 mask, u32 ones, u32 zeros) {
+#if defined(__CUDACC__)
+  u32 out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(out) : "r"(mask), "r"(ones), "r"(zeros));
+  return out;
+#else
+  return (mask & ones) | (~mask & zeros);
 #endif
 }
 

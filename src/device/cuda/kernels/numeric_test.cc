@@ -99,6 +99,7 @@ TEST(KernelNumericTest, BytesOfTwoWordsArePickedByNibbles) {
   EXPECT_EQ(tw::PermuteBytes(0x33221100u, 0x77665544u, 0x5410u), 0x55441100u);
   EXPECT_EQ(tw::PermuteBytes(0x33221100u, 0x77665544u, 0x7632u), 0x77663322u);
   EXPECT_EQ(tw::AndOr(0xffff0000u, 0x0ff00ff0u, 0x00000003u), 0x0ff00003u);
+  EXPECT_EQ(tw::SelectBits(0xffff0000u, 0x12345678u, 0x9abcdef0u), 0x1234def0u);
   EXPECT_EQ(tw::PermuteSignedBytes(0x33221180u, 0x77665544u, 0xf9801u), 0x00ff8011u);
 }
 

@@ -171,8 +171,14 @@ struct GemvInt8 {
       sum = DotUnsigned4(0x01010101u, words[i], sum);
     }
     float sums = static_cast<float>(sum);  // exact
-    TW_UNROLL
-    for (int step = 1; step <= 2; step *= 2) sums += __shfl_xor_sync(kAllLanes, sums, step);
+    sums += __shfl_xor_sync(kAllLanes, sums, 1);
+    const float others = __shfl_xor_sync(kAllLanes, sums, 2);
+    if constexpr (kHasSumsOf16<F>) {
+      const u32 first = static_cast<u32>(static_cast<int>(sums));
+      sums = FloatOf(PermuteBytes(first, static_cast<u32>(static_cast<int>(others)), 0x5410u));
+    } else {
+      sums += others;
+    }
     int quarter = pack % 4;
     if constexpr (kInterleavesX<F>) quarter = Interleave(quarter, words);
     if (!inside) return;
@@ -201,17 +207,18 @@ struct GemvInt8 {
     return quarter % 2 * 2 + (upper ? 1 : 0);
   }
 
-  TW_DEVICE void LoadX(int m, int chunk, u32 (&bytes)[F::kChunk / 4],
+  /// Of row `m` the chunk of this lane of 32 side by side, from chunk 32 * `turn` on.
+  TW_DEVICE void LoadX(int m, int turn, u32 (&bytes)[F::kChunk / 4],
                        float (&scales)[kHalves][2]) const {
     const u8* row = x + m * x_bytes;
-    const u8* at = row + (chunk / 32 * (1024 * kHalves) + chunk % 32 * 16);
+    const u8* at = row + (turn * (1024 * kHalves) + lane * 16);
     TW_UNROLL
     for (int plane = 0; plane < 2 * kHalves; ++plane) {
       const U32x4 v = *reinterpret_cast<const U32x4*>(at + 512 * plane);
       TW_UNROLL
       for (int i = 0; i < 4; ++i) bytes[4 * plane + i] = v.v[i];
     }
-    const u8* from = row + (x_scales + chunk * (8 * kHalves));
+    const u8* from = row + (x_scales + (turn * 32 + lane) * (8 * kHalves));
     if constexpr (kHalves == 2) {
       const U32x4 v = *reinterpret_cast<const U32x4*>(from);
       TW_UNROLL
@@ -228,8 +235,8 @@ struct GemvInt8 {
                           float (&sums)[kSums]) const {
     TW_UNROLL
     for (int turn = 0; turn < kTurns; ++turn) {
-      const int chunk = (segment * kTurns + turn) * 32 + lane;
-      if (chunk >= chunks) continue;
+      const int of_row = segment * kTurns + turn;
+      if (of_row * 32 + lane >= chunks) continue;
       typename F::Chunk w[kRows];
       TW_UNROLL
       for (int r = 0; r < kRows; ++r) {
@@ -239,7 +246,7 @@ struct GemvInt8 {
       for (int m = 0; m < kTileM; ++m) {
         u32 bytes[F::kChunk / 4];
         float scales[kHalves][2];
-        LoadX(m, chunk, bytes, scales);
+        LoadX(m, of_row, bytes, scales);
         TW_UNROLL
         for (int r = 0; r < kRows; ++r) {
           float& sum = sums[r * kTileM + m];

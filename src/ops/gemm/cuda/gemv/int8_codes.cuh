@@ -12,7 +12,8 @@
 //   PlaceOf(b)         where the 32 values b of a row lie: which chunk, and which half of it
 //   Chunk, Load(row, skip, c)   chunk c behind byte `skip` of a segment of a row in shared memory
 //   Add(chunk, x, scales, acc)  acc plus the products: x are the chunk's bytes in its order,
-//                      scales[h] of 32 of them the factor and the sum of the bytes
+//                      scales[h] of 32 of them the factor and the sum of the bytes, or (kSumsOf16)
+//                      as the bits of a float the two sums of 16, low half before high one
 // Sums of 32 (with scales of 16 values: 16) products are exact integers; each is multiplied with the
 // scales in f32, those of 16 values as integers. A format of BlockCodes (block_codes.cuh) with one
 // scale for 32 values has it from there; one of its own here takes fewer instructions. The file
@@ -60,20 +61,6 @@ struct EvenBlock {
     return block;
   }
 };
-
-/// Words from an even address; up to four bytes behind them are read.
-template <int kWords>
-TW_DEVICE void LoadEvenWords(const u8* row, int at, u32 (&words)[kWords]) {
-  const u8* p = row + (at & ~3);
-  const u32 select = (at & 2) != 0 ? 0x5432u : 0x3210u;
-  u32 low = LoadWord(p);
-  TW_UNROLL
-  for (int i = 0; i < kWords; ++i) {
-    const u32 high = LoadWord(p + (4 + 4 * i));
-    words[i] = PermuteBytes(low, high, select);
-    low = high;
-  }
-}
 
 template <Type kType, bool kOfBlockCodes = kHasBlockCodes<kType>>
 struct Int8Codes;
@@ -169,6 +156,12 @@ template <class F, class = void>
 inline constexpr bool kInterleavesX = false;
 template <class F>
 inline constexpr bool kInterleavesX<F, typename MakeVoid<decltype(F::kInterleaved)>::T> = true;
+
+/// Whether a format asks for the sums of 16 bytes of x.
+template <class F, class = void>
+inline constexpr bool kHasSumsOf16 = false;
+template <class F>
+inline constexpr bool kHasSumsOf16<F, typename MakeVoid<decltype(F::kSumsOf16)>::T> = true;
 
 /// Two blocks, whose 17 words lanes read side by side without a bank conflict. Of one block, nine
 /// words each, half of the lanes would meet the other half.
@@ -369,16 +362,13 @@ struct Int8Codes<Type::kQ5_K> {
   }
 };
 
-/// The sum of 16 bytes of x.
-TW_DEVICE int SumOfX(const u32* x) {
-  int sum = 0;
-  TW_UNROLL
-  for (int i = 0; i < 4; ++i) sum = DotUnsigned4(0x01010101u, x[i], sum);
-  return sum;
+/// A factor of eight bits times the first or second sum of 16 bytes of x.
+TW_DEVICE int TimesSumOf16(int factor, const float (&x_scale)[2], int i) {
+  return DotTwo(BitsOf(x_scale[1]), (static_cast<u32>(factor) & 255u) << (8 * i), 0);
 }
 TW_DEVICE int ByteAt(u32 word, int i) { return static_cast<int>(word >> (8 * i) & 255u); }
 TW_DEVICE int SignedByteAt(u32 word, int i) {
-  return static_cast<i8>(static_cast<u8>(word >> (8 * i)));
+  return static_cast<int>(PermuteSignedBytes(word, 0, 0x8880u + 0x1111u * static_cast<u32>(i)));
 }
 
 /// Sub-blocks 2 p and 2 p + 1 of a half of the block, whose codes are bits 0, 1 and 2, 3 of the bytes
@@ -386,6 +376,7 @@ TW_DEVICE int SignedByteAt(u32 word, int i) {
 template <>
 struct Int8Codes<Type::kQ2_K> {
   static constexpr int kBlock = 256, kBytes = 84, kChunk = 64;
+  static constexpr bool kSumsOf16 = true;
   struct Chunk {
     u32 words[8];
     u32 factors;  // nibbles: scale and minimum of each 16 values
@@ -410,7 +401,7 @@ struct Int8Codes<Type::kQ2_K> {
     const u32 steps = chunk.factors & kLowNibbles, mins = chunk.factors >> 4 & kLowNibbles;
     TW_UNROLL
     for (int j = 0; j < 2; ++j) {
-      int sum = kSumBits, offset = kSumBits;
+      int sum = kSumBits;
       TW_UNROLL
       for (int h = 0; h < 2; ++h) {
         int products = 0;
@@ -420,10 +411,10 @@ struct Int8Codes<Type::kQ2_K> {
           products = DotUnsigned4(codes, x[8 * j + 4 * h + i], products);
         }
         sum += ByteAt(steps, 2 * j + h) * products;
-        offset += ByteAt(mins, 2 * j + h) * SumOfX(x + (8 * j + 4 * h));
       }
       // Codes of the second sub-block are four times as large.
       const float step = j == 0 ? chunk.d : chunk.d * 0.25f;
+      const int offset = DotTwo(BitsOf(scales[j][1]), mins >> (16 * j), kSumBits);
       const float least = Product(chunk.dmin, FloatOfSum(offset));
       acc = Fma(scales[j][0], Fma(step, FloatOfSum(sum), -least), acc);
     }
@@ -436,6 +427,7 @@ struct Int8Codes<Type::kQ2_K> {
 template <>
 struct Int8Codes<Type::kQ3_K> {
   static constexpr int kBlock = 256, kBytes = 110, kChunk = 64;
+  static constexpr bool kSumsOf16 = true;
   struct Chunk {
     u32 words[8], third[8];
     u32 scales;  // of each 16 values
@@ -468,7 +460,7 @@ struct Int8Codes<Type::kQ3_K> {
       TW_UNROLL
       for (int h = 0; h < 2; ++h) {
         // A value is a code less 4; codes of the second sub-block are four times as large.
-        int products = (j == 0 ? -4 : -16) * SumOfX(x + (8 * j + 4 * h));
+        int products = TimesSumOf16(j == 0 ? -4 : -16, scales[j], h);
         TW_UNROLL
         for (int i = 0; i < 4; ++i) {
           const u32 low = chunk.words[4 * h + i], third = chunk.third[4 * h + i];
@@ -486,37 +478,38 @@ struct Int8Codes<Type::kQ3_K> {
 };
 
 /// Runs p and p + 2 of a half of the block, whose low bits are the low and the high nibbles of the
-/// same 32 bytes. The six bits of a code are the upper ones of a byte, with their highest inverted:
-/// four times the code less 32.
+/// same 32 bytes. The scales of 16 values are multiplied as integers.
 template <>
 struct Int8Codes<Type::kQ6_K> {
   static constexpr int kBlock = 256, kBytes = 210, kChunk = 64;
+  static constexpr bool kSumsOf16 = true;
   struct Chunk {
     u32 words[16];
     int scale[4];
-    float d;  // a fourth of it
+    float d;
   };
   TW_DEVICE static Int8Place PlaceOf(int b) { return {b / 4 * 2 + b % 2, b % 4 / 2}; }
   TW_DEVICE static Chunk Load(const u8* row, int skip, int c) {
-    const int block = skip + kBytes * (c / 4), half = c / 2 % 2, p = c % 2;
-    u32 low[8], high[8];
-    LoadEvenWords(row, block + 64 * half + 32 * p, low);
-    LoadEvenWords(row, block + 128 + 32 * half, high);
+    const EvenRow block = EvenRow::At(row, skip + kBytes * (c >> 2));
+    const int half = c >> 1 & 1, p = c & 1;
     Chunk chunk;
     TW_UNROLL
     for (int i = 0; i < 8; ++i) {
-      const u32 bits = high[i] >> (2 * p);  // of runs p and p + 2 in bits 0, 1 and 4, 5
-      chunk.words[i] = AndOr(low[i] << 2, 0x3c3c3c3cu, (bits << 6 & 0xc0c0c0c0u) ^ 0x80808080u);
-      chunk.words[8 + i] = AndOr(low[i] >> 2, 0x3c3c3c3cu, (bits << 2 & 0xc0c0c0c0u) ^ 0x80808080u);
+      // Words are shifted as they are put together; bits that cross from byte to byte are masked.
+      const int low = 64 * half + 32 * p + 4 * i;
+      u32 high = block.Word<128>(32 * half + 4 * i, 2 * static_cast<u32>(p)) & 0x33333333u;
+      KeepValue(high);  // masked once for both runs
+      chunk.words[i] = SelectBits(kLowNibbles, block.Word<0>(low), high << 4);
+      chunk.words[8 + i] = SelectBits(kLowNibbles, block.Word<0>(low, 4), high);
     }
-    const u8* scales = row + (block + 192 + 8 * half + 2 * p);
-    const u32 first = Load16Bits(scales), second = Load16Bits(scales + 4);
+    const u8* scales = block.data + (192 + 8 * half + 2 * p);
     TW_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      chunk.scale[i] = SignedByteAt(first, i);
-      chunk.scale[2 + i] = SignedByteAt(second, i);
+    for (int h = 0; h < 2; ++h) {
+      const u32 pair = Load16Bits(scales + 4 * h);
+      TW_UNROLL
+      for (int run = 0; run < 2; ++run) chunk.scale[2 * h + run] = SignedByteAt(pair, run);
     }
-    chunk.d = LowF16ToF32(Load16Bits(row + (block + 208))) * 0.25f;
+    chunk.d = LowF16ToF32(block.Half(208));
     return chunk;
   }
   TW_DEVICE static float Add(const Chunk& chunk, const u32 (&x)[16], const float (&scales)[2][2],
@@ -526,12 +519,11 @@ struct Int8Codes<Type::kQ6_K> {
       int sum = 0;
       TW_UNROLL
       for (int run = 0; run < 2; ++run) {
-        int products = 0;
+        const int from = 8 * h + 4 * run;
+        int products = TimesSumOf16(-32, scales[h], run);  // a value is a code less 32
         TW_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int at = 8 * h + 4 * run + i;
-          products = DotSigned4(chunk.words[at], x[at], products);
-        }
+        for (int i = from; i < from + 4; ++i)
+          products = DotUnsigned4(chunk.words[i], x[i], products);
         sum += chunk.scale[2 * h + run] * products;
       }
       acc = Fma(Product(chunk.d, scales[h][0]), static_cast<float>(sum), acc);

@@ -85,7 +85,7 @@ struct GemvInt8Ring {
       if constexpr (kBulk) {
         CopyBulk(at);
       } else if (whole) {
-        const u32 to = SmemAddress(ring + at.to) + static_cast<u32>(16 * lane);
+        const u32 to = SmemAddress(ring) + static_cast<u32>(at.to + 16 * lane);
         TW_UNROLL
         for (int r = 0; r < kRows; ++r) {
           TW_UNROLL
@@ -124,8 +124,8 @@ struct GemvInt8Ring {
     MbarrierArriveExpectTx(at.landed, kRows * kSegmentBytes);
     TW_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      BulkCopyOnce(SmemAddress(ring + (at.to + r * kRowBytes)), at.from[r], kSegmentBytes,
-                   at.landed, policy);
+      BulkCopyOnce(SmemAddress(ring) + static_cast<u32>(at.to + r * kRowBytes), at.from[r],
+                   kSegmentBytes, at.landed, policy);
       at.from[r] += kSegmentBytes;
     }
   }
