@@ -276,6 +276,7 @@ struct AttentionHopper {
         Pack<kPositions>(s);
         ring.Advance();
       }
+      bool half = false;
       TW_NO_UNROLL
       while (true) {
         from += kPositions;
@@ -286,14 +287,16 @@ struct AttentionHopper {
           from = run.first / kPositions * kPositions;
         }
         // A prompt's last tile is seen by half or less every other time.
-        if constexpr (kHalfPositions > 0) {
-          if (number == runs - 1 && from + kHalfPositions >= run.limit) {
-            Step<kHalfPositions>(queries, from, run, runs == 1, pending);
-            Finish<kHalfPositions>(pending);
-            return;
-          }
-        }
+        half = number == runs - 1 && from + kHalfPositions >= run.limit;
+        if (kHalfPositions > 0 && half) break;
         Step<kPositions>(queries, from, run, runs == 1, pending);
+      }
+      if constexpr (kHalfPositions > 0) {
+        if (half) {
+          Step<kHalfPositions>(queries, from, run, runs == 1, pending);
+          Finish<kHalfPositions>(pending);
+          return;
+        }
       }
       Finish<kPositions>(pending);
     }
