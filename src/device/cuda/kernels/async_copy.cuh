@@ -36,7 +36,10 @@ __device__ __forceinline__ u64 ReadOncePolicy() {
   return policy;
 }
 
-/// The same of data that is read once, by `policy`.
+/// The same of data that is read once, by `policy`. Where `smem` is a sum of which one part is the
+/// same in all lanes, ptxas 13.0 may make of it an address that does not go with a policy, and the
+/// kernel ends with an illegal instruction (seen as `LDGSTS [R8+UR0], desc[UR1]`): make the sum
+/// before it becomes an address of shared memory.
 __device__ __forceinline__ void CpAsync16Once(u32 smem, const void* global, u64 policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;"
                :

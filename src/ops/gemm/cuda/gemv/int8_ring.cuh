@@ -85,7 +85,8 @@ struct GemvInt8Ring {
       if constexpr (kBulk) {
         CopyBulk(at);
       } else if (whole) {
-        const u32 to = SmemAddress(ring) + static_cast<u32>(at.to + 16 * lane);
+        // Not SmemAddress(ring) + at.to: see CpAsync16Once.
+        const u32 to = SmemAddress(ring + at.to) + static_cast<u32>(16 * lane);
         TW_UNROLL
         for (int r = 0; r < kRows; ++r) {
           TW_UNROLL
