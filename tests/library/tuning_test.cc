@@ -365,6 +365,18 @@ TEST_F(TuningTest, AKernelIsCheckedWithPoisonInItsWorkspace) {
   EXPECT_EQ(kernel.poisoned, kernel.launches);
 }
 
+TEST_F(TuningTest, AMemoryThatWasNeverMeasuredIsFasterWithMoreThreads) {
+  const auto read = [&](int threads) {
+    ContextOptions options;
+    options.threads = threads, options.cache_dir = folder_;
+    const auto context = Context::Create(options);
+    EXPECT_FALSE((*context)->calibrated());
+    return (*context)->device_spec().read_gb_s;
+  };
+  EXPECT_EQ(read(1), DeviceRates().read_gb_s);
+  EXPECT_EQ(read(16), 4 * read(4));
+}
+
 TEST_F(TuningTest, AModeThatWritesNothingLeavesTheFolderAsItWas) {
   for (const CacheMode mode : {CacheMode::kReadonly, CacheMode::kOffline, CacheMode::kStrict}) {
     ContextOptions options;
