@@ -128,7 +128,7 @@ Result<DeviceSpec> ReadDeviceSpec(const std::string& path) {
   const bool gpu = spec.kind == DeviceKind::kCuda;
   if (Status status = gpu ? CheckGpu(path, json) : Status(); !status) return Fail(status.error());
   constexpr DeviceRates kUnknown{.read_gb_s = 0, .f32_gflop_s = 0, .i8_gop_s = 0};
-  static_cast<DeviceRates&>(spec) = gpu ? kUnknown : DefaultRates(spec.features);
+  static_cast<DeviceRates&>(spec) = gpu ? kUnknown : DefaultRates(spec.features, spec.cores);
   ForEachRate(spec, [&](const char* name, double& rate) {
     if (json.contains(name)) rate = json[name].get<double>();
   });

@@ -104,7 +104,8 @@ class Device {
   /// At least `bytes` of device memory, 64-byte aligned, contents undefined; an empty object for
   /// 0 bytes. The message of kOutOfMemory gives the requested size.
   virtual Result<DeviceMemory> Allocate(std::size_t bytes) = 0;
-  /// Host memory that the device copies from and to directly ("pinned").
+  /// Host memory that the device copies from and to directly ("pinned"), and that its kernels may
+  /// read and write, at the same addresses. What a kernel wrote is there once an event behind it is.
   virtual Result<DeviceMemory> AllocateStaging(std::size_t bytes) = 0;
 
   /// Copies host memory into device memory. `from` must stay unchanged until the copy has run.

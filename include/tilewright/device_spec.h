@@ -56,9 +56,9 @@ void ForEachRate(Rates& rates, F&& f) {
   f("amx_bf16_gflop_s", rates.amx_bf16_gflop_s), f("amx_i8_gop_s", rates.amx_i8_gop_s);
 }
 
-/// The rates of a CPU that was never calibrated: those of DeviceRates, and a guess for each unit
-/// that `features` adds.
-DeviceRates DefaultRates(std::uint32_t features);
+/// The rates of a CPU that was never calibrated: those of DeviceRates, a guess for each unit that
+/// `features` adds, and what `threads` threads of a desktop or a server read together.
+DeviceRates DefaultRates(std::uint32_t features, int threads);
 
 /// A device as a value: every decision is a function of this, so a decision for a machine that is
 /// not here can be made and tested anywhere. Sizes in bytes. Fields of the other kind stay zero.

@@ -60,8 +60,9 @@ enum class TensorOp : std::uint8_t {
   kNormMulMat,
   /// fused kRmsNorm + kMulMatSwiGlu: (x [k, m], w [k, 2 * n], norm weight [k]) -> [n, m]
   kNormMulMatSwiGlu,
-  /// (x [n, m], values [k, m], a kBuffer, or none) -> ids of the k largest [k, m] i32, best first;
-  /// their values are written to `values`
+  /// (x [n, m], values [k, m] or none, and none or all of tokens [m], positions [m], turns [m] and
+  /// found [m, turns], all but x kBuffers) -> ids of the k largest [k, m] i32, best first; their
+  /// values are written to `values`; the others are handed over (tilewright/top_k.h)
   kTopK,
   /// (logits [experts, m], sources [used * m] i32, places [used, m] i32, weights [used, m], experts
   /// [used * m] i32 or none, all but the first kBuffers) -> offsets [experts + 1] i32: the experts of
@@ -94,7 +95,8 @@ constexpr bool WritesCache(TensorOp op) {
          op == TensorOp::kRopeQkvScatter || op == TensorOp::kRopeAttention;
 }
 
-/// What a leaf is for; decides who owns the memory and whether it may be written.
+/// What a leaf is for; decides who owns the memory and whether it may be written: a kCache is what
+/// one pass leaves for the next.
 enum class LeafKind : std::uint8_t { kNotLeaf, kWeight, kInput, kCache };
 
 enum class RopeMode : std::uint8_t {

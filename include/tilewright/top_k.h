@@ -41,8 +41,18 @@ std::string KeyOf(const Desc& desc);
 ///
 /// in [cols, rows] and values [k, rows] of floats, ids [k, rows] int32; dimension 0 adjacent, any
 /// row strides. values may have no data. No two of them overlap.
+///
+/// Decoding hands the best token over to the pass that follows, and to the host, without a copy that
+/// both would wait for: `tokens`, `positions`, `turns` [rows] and `found` [rows, turns there are], all
+/// int32 and adjacent but for the rows of `found`, have data all or none, for k = 1 only. Of a row r
+/// with positions[r] >= 0, which any other value marks as padding that stays as it is:
+///
+///     tokens[r] = found[turns[r]][r] = ids[r];  ++positions[r];  turns[r] is the next, or 0 again
+///
+/// That is no part of the problem: every kernel for k = 1 does it.
 struct Args {
   TensorView in, ids, values;
+  TensorView tokens, positions, turns, found;
 };
 
 struct Op;

@@ -1,6 +1,5 @@
 #include "api/open_device.h"
 
-#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <set>
@@ -49,10 +48,6 @@ std::string LibrariesOf(const Registry& gemm) {
   return text;
 }
 
-/// What `threads` threads of a desktop or a server read together, while it was not measured. Too slow
-/// a memory does harm: every kernel seems to wait for it, and whichever comes first is taken.
-double ReadGbSOf(int threads) { return std::clamp(6.0 * threads, DeviceRates().read_gb_s, 160.0); }
-
 Result<OpenedDevice> OpenCpu(const ContextOptions& options, const std::string& folder,
                              Executor& executor, std::vector<std::string>& warnings) {
   Result<DeviceSpec> spec = DetectCpu();
@@ -62,7 +57,7 @@ Result<OpenedDevice> OpenCpu(const ContextOptions& options, const std::string& f
   opened.kernels = MakeCpuKernels();
   opened.libraries = LibrariesOf(opened.kernels->gemm());
   spec->cores = executor.workers();
-  spec->read_gb_s = ReadGbSOf(spec->cores);
+  static_cast<DeviceRates&>(*spec) = DefaultRates(spec->features, spec->cores);
   if (!folder.empty()) opened.calibrated = Calibrate(options, folder, executor, *spec, warnings);
   opened.device = MakeCpuDevice(std::move(*spec), {.executor = &executor});
   return opened;

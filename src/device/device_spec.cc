@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/text.h"
 #include "tilewright/device.h"
 #include "tilewright/features.h"
@@ -36,8 +38,10 @@ std::string FeatureList(std::uint32_t features) {
   return text.empty() ? "none" : text;
 }
 
-DeviceRates DefaultRates(std::uint32_t features) {
+DeviceRates DefaultRates(std::uint32_t features, int threads) {
   DeviceRates rates;
+  // Too slow a memory does harm: every kernel seems to wait for it, and whichever comes first is taken.
+  rates.read_gb_s = std::clamp(6.0 * threads, rates.read_gb_s, 160.0);
   // Peaks in the same proportion to f32 as the processors that have the units; a vdpbf16ps does
   // twice the products of an FMA; that some start one only every other cycle is for `tune` to measure.
   if ((features & kFeatureAvx512Bf16) != 0) rates.bf16_gflop_s = 2 * rates.f32_gflop_s;

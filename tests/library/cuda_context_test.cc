@@ -296,6 +296,49 @@ TEST_F(CudaContext, a_pass_that_was_prepared_only_moves_its_inputs_and_launches)
   EXPECT_EQ(compiler_->compiles(), compiled);
 }
 
+TEST_F(CudaContext, a_pass_that_goes_on_from_the_one_in_front_is_one_launch) {
+  const SynthShape shape = test::WideShape();
+  const std::string path = test::WriteTiny(folder_, "ahead", shape, DataType::kQ4_K);
+  const SessionOptions options{.kv = DataType::kBF16,
+                               .activations = DataType::kBF16,
+                               .logits = DataType::kF32,
+                               .context = 256,
+                               .slots = 4,
+                               .page_size = 64};
+  const OnFakeGpu gpu = Open(Options(), path, options);
+  ASSERT_NE(gpu.session, nullptr);
+  std::vector<Row> rows = {{1, 0, 0, true}, {2, 0, 2, true}, {3, 0, 1, true}, {4, 0, 3, true}};
+  const auto go_on = [&] {
+    for (Row& row : rows) row = {kBestOfLast, row.position + 1, row.slot, true};
+    const Status submitted = gpu.session->Submit(rows);
+    ASSERT_TRUE(submitted) << submitted.error().message;
+  };
+  ASSERT_TRUE(gpu.session->Submit(rows));
+  go_on();  // is captured
+  const auto received = [&] { return gpu.session->Receive().has_value(); };
+  while (rows[0].position < 100) {
+    ASSERT_TRUE(received());
+    fake_.StartCounting();
+    go_on();
+    // The cache grows by a page, for which the pass is prepared and, the time after, captured again.
+    const std::int32_t beyond = rows[0].position - options.page_size;
+    if (beyond == 0 || beyond == 1) continue;
+    EXPECT_EQ(fake_.calls("cuGraphLaunch"), 1u) << rows[0].position;
+    EXPECT_EQ(fake_.calls("cuEventRecord"), 1u);
+    for (const char* other : {"cuMemcpyHtoDAsync", "cuMemcpyDtoDAsync", "cuMemcpyDtoHAsync",
+                              "cuStreamSynchronize", "cuLaunchKernelEx"}) {
+      EXPECT_EQ(fake_.calls(other), 0u) << other << ", position " << rows[0].position;
+    }
+  }
+  // Other rows than those in front are sent.
+  rows.pop_back();
+  ASSERT_TRUE(received());
+  fake_.StartCounting();
+  go_on();
+  EXPECT_EQ(fake_.calls("cuMemcpyHtoDAsync"), 1u);
+  while (received()) continue;
+}
+
 TEST_F(CudaContext, kernels_that_are_compiled_are_told_one_by_one) {
   const std::string path = test::WriteTiny(folder_, "told", test::WideShape(), DataType::kQ8_0);
   ContextOptions options = Options();

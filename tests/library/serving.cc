@@ -182,6 +182,19 @@ void ExpectSubmittedAsInTurn(Session& ahead, Session& in_turn, int vocab) {
     EXPECT_EQ(Ahead(ahead, one, 20, more), InTurn(in_turn, one, 20));
     EXPECT_EQ(Ahead(ahead, two, 100, more), InTurn(in_turn, two, 100));
   }
+  // Fewer rows may go on than there were.
+  ASSERT_TRUE(ahead.Submit(two));
+  ASSERT_TRUE(ahead.Submit(std::vector<Row>{{kBestOfLast, 41, 0, true}}));
+  std::vector<TokenId> found;
+  for (int pass = 0; pass < 2; ++pass) {
+    const auto best = ahead.Receive();
+    ASSERT_TRUE(best) << best.error().message;
+    found.insert(found.end(), best->begin(), best->end());
+  }
+  std::vector<TokenId> wanted = InTurn(in_turn, two, 1);
+  const std::vector<TokenId> last = InTurn(in_turn, {{wanted[0], 41, 0, true}}, 1);
+  wanted.insert(wanted.end(), last.begin(), last.end());
+  EXPECT_EQ(found, wanted);
   // A call in between waits, and finds the positions that the passes filled.
   ASSERT_TRUE(ahead.Submit(two));
   const Row later{prompt[6], 41, 0, true};

@@ -19,6 +19,10 @@ namespace tilewright::cuda {
 /// anywhere has ids of -1 and values of NaN. All pointers are of device memory; strides in
 /// elements; elements of a row are adjacent. Any alignment; 16-byte loads when every row of `in` is
 /// aligned to 16 bytes.
+///
+/// `tokens`, `positions`, `turns` and `found` are null, or all given for k = 1: what a row leaves for
+/// the next pass, as tilewright/top_k.h says. `found` may be of the host's memory, mapped for the
+/// device; it has been written when the launch has ended.
 struct TopKParams {
   const void* in;  ///< [rows][cols], type_a
   int* ids;        ///< [rows][k]
@@ -27,9 +31,15 @@ struct TopKParams {
   unsigned long long* partials;
   unsigned int* arrivals;  ///< [rows], zero; every launch leaves them zero. As partials
   long long in_stride, ids_stride, values_stride;
-  int rows;  ///< at most 65,535
-  int cols;  ///< at most TopKMostCols(k)
-  int k;     ///< 1 to param0
+  int rows;                ///< at most 65,535
+  int cols;                ///< at most TopKMostCols(k)
+  int k;                   ///< 1 to param0
+  int found_turns;         ///< rows of found
+  long long found_stride;  ///< between them
+  int* tokens;             ///< [rows], or null
+  int* positions;          ///< [rows], or null
+  int* turns;              ///< [rows], or null
+  int* found;              ///< [found_turns][rows], or null
 };
 
 /// Elements of a row that one CTA has in its registers.

@@ -26,8 +26,8 @@ DeviceSpec DetectCpuCappedAt(Isa cap) {
     if (!spec.amx_refusal.empty()) spec.features = CapFeatures(spec.features, Isa::kAvx512);
   }
   spec.isa = IsaOf(spec.features);
-  static_cast<DeviceRates&>(spec) = DefaultRates(spec.features);
   spec.cores = DefaultThreads();
+  static_cast<DeviceRates&>(spec) = DefaultRates(spec.features, spec.cores);
   const CacheSizes caches = DetectCaches();
   if (caches.l1d > 0) spec.l1d_bytes = caches.l1d;
   if (caches.l2 > 0) spec.l2_bytes = caches.l2;

@@ -101,12 +101,20 @@ TEST(CalibrateTest, WithoutVectorInstructionsTheArithmeticKeepsItsDefaults) {
 }
 
 TEST(DefaultRatesTest, OnlyTheUnitsOfTheFeaturesHaveARate) {
-  EXPECT_EQ(DefaultRates(kFeatureAvx2 | kFeatureAvx512 | kFeatureAvx512Vnni), DeviceRates());
-  EXPECT_GT(DefaultRates(kFeatureAvx512Bf16).bf16_gflop_s, 0);
-  EXPECT_EQ(DefaultRates(kFeatureAvx512Bf16).amx_bf16_gflop_s, 0);
-  const DeviceRates amx = DefaultRates(kFeatureAmxTile | kFeatureAmxInt8);
+  EXPECT_EQ(DefaultRates(kFeatureAvx2 | kFeatureAvx512 | kFeatureAvx512Vnni, 1), DeviceRates());
+  EXPECT_GT(DefaultRates(kFeatureAvx512Bf16, 1).bf16_gflop_s, 0);
+  EXPECT_EQ(DefaultRates(kFeatureAvx512Bf16, 1).amx_bf16_gflop_s, 0);
+  const DeviceRates amx = DefaultRates(kFeatureAmxTile | kFeatureAmxInt8, 1);
   EXPECT_GT(amx.amx_i8_gop_s, amx.i8_gop_s);
   EXPECT_EQ(amx.amx_bf16_gflop_s, 0);
+}
+
+TEST(DefaultRatesTest, MoreThreadsReadMoreUpToWhatMemoryGives) {
+  const double one = DefaultRates(0, 1).read_gb_s;
+  EXPECT_GE(DefaultRates(0, 2).read_gb_s, one);
+  EXPECT_GT(DefaultRates(0, 16).read_gb_s, 4 * one);
+  EXPECT_EQ(DefaultRates(0, 1000).read_gb_s, DefaultRates(0, 2000).read_gb_s);
+  EXPECT_EQ(DefaultRates(0, 0).read_gb_s, one);
 }
 
 }  // namespace

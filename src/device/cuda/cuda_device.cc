@@ -322,7 +322,7 @@ Result<DeviceMemory> CudaDeviceImpl::AllocateStaging(std::size_t bytes) {
   if (bytes == 0) return DeviceMemory();
   void* made = nullptr;
   const Status allocated = gpu_.Call("cuMemHostAlloc", [&](const DriverApi& api) {
-    return api.cuMemHostAlloc(&made, bytes, CU_MEMHOSTALLOC_PORTABLE);
+    return api.cuMemHostAlloc(&made, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
   });
   if (!allocated) {
     return Fail(allocated.error().code, Format("{} ({} of pinned host memory)",

@@ -14,11 +14,12 @@ namespace {
 class Builder {
  public:
   Builder(const Model& model, const KvCache& cache, const PassInputs::Places& inputs,
-          std::int32_t rows, const PassTypes& types)
-      : model_(model), config_(model.config()), cache_(cache), rows_(rows), types_(types) {
-    tokens_ = Ints("tokens", inputs.tokens, rows);
-    positions_ = Ints("positions", inputs.positions, rows);
-    slots_ = Ints("slots", inputs.slots, rows);
+          const PassShape& shape, const PassTypes& types)
+      : model_(model), config_(model.config()), cache_(cache), rows_(shape.rows), types_(types) {
+    const LeafKind kind = shape.hands_over() ? LeafKind::kCache : LeafKind::kInput;
+    tokens_ = Ints("tokens", inputs.tokens, rows_, kind);
+    positions_ = Ints("positions", inputs.positions, rows_, kind);
+    slots_ = Ints("slots", inputs.slots, rows_);
     pages_ = graph_.AddLeaf("pages", LeafKind::kInput,
                             Contiguous(inputs.pages, DataType::kI32,
                                        {cache.pages_per_slot(), cache.shape().slots, 1, 1}));
@@ -74,13 +75,23 @@ class Builder {
   }
 
   /// The `k` best of each row of the logits. One, the choice of greedy decoding, is its id only.
-  void Top(std::int32_t k, PassGraph& pass) {
+  /// Handed over, it is left in `found`, by `turns`.
+  void Top(const PassShape& of, std::int32_t* turns, const TensorView& found, PassGraph& pass) {
+    const std::int32_t k = of.top;
     const Shape shape = {k, graph_.node(pass.logits).out.shape[1], 1, 1};
     std::vector<NodeId> inputs = {pass.logits};
     if (k > 1) {
       pass.top_values = graph_.AddOp(TensorOp::kBuffer, "top_values", {}, DataType::kF32, shape);
       graph_.node(pass.top_values).keep = true;
       inputs.push_back(pass.top_values);
+    }
+    if (of.hands_over()) {
+      inputs = {pass.logits,
+                kNoNode,
+                Written("next_tokens", tokens_),
+                Written("next_positions", positions_),
+                Written("next_turns", Ints("turns", turns, rows_, LeafKind::kCache)),
+                Written("found_tokens", graph_.AddLeaf("found", LeafKind::kCache, found))};
     }
     pass.top_ids = graph_.AddOp(TensorOp::kTopK, "top_ids", inputs, DataType::kI32, shape);
     graph_.node(pass.top_ids).keep = true;
@@ -100,9 +111,17 @@ class Builder {
                                                            : WeightRole::kRopeFactorsShort);
   }
 
-  NodeId Ints(const char* name, std::int32_t* data, std::int32_t count) {
-    return graph_.AddLeaf(name, LeafKind::kInput,
-                          Contiguous(data, DataType::kI32, {count, 1, 1, 1}));
+  NodeId Ints(const char* name, std::int32_t* data, std::int32_t count,
+              LeafKind kind = LeafKind::kInput) {
+    return graph_.AddLeaf(name, kind, Contiguous(data, DataType::kI32, {count, 1, 1, 1}));
+  }
+  /// The leaf as the node leaves it that has this among its inputs.
+  NodeId Written(const char* name, NodeId leaf) {
+    const TensorView view = graph_.node(leaf).out;
+    const NodeId id = graph_.AddOp(TensorOp::kBuffer, name, {}, view.dtype, view.shape);
+    graph_.node(id).alias_of = leaf;
+    graph_.node(id).out.stride = view.stride;
+    return id;
   }
   NodeId Leaf(const std::string& name, const Weight& weight) {
     return graph_.AddLeaf(prefix_ + name + ".weight", LeafKind::kWeight, weight.view, weight.pack);
@@ -408,15 +427,16 @@ class Builder {
 
 }  // namespace
 
-PassGraph BuildPass(const Model& model, const KvCache& cache, const PassInputs::Places& inputs,
-                    const PassShape& shape, const PassTypes& types) {
-  Builder builder(model, cache, inputs, shape.rows, types);
+PassGraph BuildPass(const Model& model, const KvCache& cache, const PassInputs& inputs,
+                    const PassesAhead& ahead, const PassShape& shape, const PassTypes& types) {
+  const PassInputs::Places places = inputs.device();
+  Builder builder(model, cache, places, shape, types);
   NodeId x = builder.Embed();
   for (std::int32_t i = 0; i < model.config().layers; ++i) x = builder.Block(i, x);
   PassGraph result;
   if (shape.logits_rows > 0)
-    result.logits = builder.Logits(x, shape.pick ? inputs.wanted : nullptr, shape.logits_rows);
-  if (shape.top > 0) builder.Top(shape.top, result);
+    result.logits = builder.Logits(x, shape.pick ? places.wanted : nullptr, shape.logits_rows);
+  if (shape.top > 0) builder.Top(shape, places.turns, ahead.found(shape.rows), result);
   result.graph = builder.Take();
   return result;
 }

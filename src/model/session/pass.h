@@ -4,6 +4,7 @@
 
 #include "model/session/kv_cache.h"
 #include "model/session/pass_inputs.h"
+#include "model/session/passes_ahead.h"
 #include "tilewright/model.h"
 
 namespace tilewright {
@@ -16,6 +17,8 @@ struct PassShape {
   bool pick = false;
   std::int32_t top = 0;  ///< of the best logits of each row that the pass ends with; 0: none
 
+  /// Whether the pass leaves the inputs of the one that follows.
+  bool hands_over() const { return top == 1 && !pick; }
   bool operator==(const PassShape&) const = default;
 };
 
@@ -33,8 +36,9 @@ struct PassGraph {
 
 /// One forward pass over the whole model, as its architecture describes each block and its weights
 /// lie, with nothing fused: a block uses the eight operations and kKvScatter only. The cache is the
-/// one that `cache` has now: a move of it makes the graph stale.
-PassGraph BuildPass(const Model& model, const KvCache& cache, const PassInputs::Places& inputs,
-                    const PassShape& shape, const PassTypes& types);
+/// one that `cache` has now: a move of it makes the graph stale. A pass that ends with the best token
+/// of each of its rows leaves the inputs of the one that follows, and the tokens in `ahead`.
+PassGraph BuildPass(const Model& model, const KvCache& cache, const PassInputs& inputs,
+                    const PassesAhead& ahead, const PassShape& shape, const PassTypes& types);
 
 }  // namespace tilewright

@@ -10,8 +10,9 @@
 
 namespace tilewright {
 
-/// The integers that passes read: written by the host, then brought to device memory that stays in
-/// place. Where the host can touch device memory both are one. One thread at a time.
+/// The integers that passes read: written by the host, or left by the pass in front, in device memory
+/// that stays in place. What the host writes is brought there; where it can touch device memory both
+/// places are one. One thread at a time.
 class PassInputs {
  public:
   /// For passes of up to `max_rows` rows over a page table of `entries`.
@@ -22,6 +23,7 @@ class PassInputs {
     std::int32_t* tokens = nullptr;     ///< [max_rows]
     std::int32_t* positions = nullptr;  ///< [max_rows]
     std::int32_t* slots = nullptr;      ///< [max_rows]
+    std::int32_t* turns = nullptr;      ///< [max_rows]: of PassesAhead::found
     std::int32_t* wanted = nullptr;     ///< [max_rows]: rows whose logits are asked for
     std::int32_t* pages = nullptr;      ///< [entries]
   };
@@ -35,17 +37,22 @@ class PassInputs {
     return PlacesIn(staging ? staging.as<std::int32_t>() : memory_.as<std::int32_t>());
   }
 
-  /// Brings what the host wrote for `rows` rows, and the page table where it has changed, to the
-  /// device.
-  Status Send(std::int32_t rows, bool with_pages, Stream stream);
+  /// What is to be brought to the device. Without tokens those of the pass in front stay.
+  struct Parts {
+    bool tokens = true, pages = true;
+  };
+  /// Brings what the host wrote for `rows` rows to the device.
+  Status Send(std::int32_t rows, const Parts& parts, Stream stream);
 
  private:
   PassInputs(Device& device, std::int32_t max_rows, std::size_t entries)
       : device_(&device), max_rows_(static_cast<std::size_t>(max_rows)), entries_(entries) {}
   Places PlacesIn(std::int32_t* base) const {
-    return {base, base + max_rows_, base + 2 * max_rows_, base + 3 * max_rows_,
-            base + 4 * max_rows_};
+    const auto at = [&](std::size_t part) { return base + part * max_rows_; };
+    return {at(0), at(1), at(2), at(3), at(4), at(kRowParts)};
   }
+
+  static constexpr std::size_t kRowParts = 5;  ///< members of Places in front of the pages
 
   Device* device_;
   std::size_t max_rows_, entries_;

@@ -200,7 +200,7 @@ Result<PreparedPass> PreparedPasses::Prepare(const PassShape& shape) {
   // Shapes and addresses of the cache are part of a graph, so some of it must be there.
   if (Status status = of_.cache.Reserve(1); !status) return Fail(status.error());
   PassGraph built =
-      BuildPass(of_.model, of_.cache, of_.inputs.device(), shape, TypesOf(of_.options));
+      BuildPass(of_.model, of_.cache, of_.inputs, of_.ahead, shape, TypesOf(of_.options));
   const auto supports = [this](const Graph& in, const TensorNode& node) {
     return !of_.dispatch.Supports(in, node);
   };

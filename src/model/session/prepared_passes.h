@@ -12,6 +12,7 @@
 #include "model/session/pass_inputs.h"
 #include "model/session/pass_race.h"
 #include "model/session/pass_results.h"
+#include "model/session/passes_ahead.h"
 #include "tilewright/model.h"
 #include "tilewright/prepared_graph.h"
 
@@ -61,6 +62,7 @@ class PreparedPasses {
     const SessionOptions& options;
     KvCache& cache;
     const PassInputs& inputs;
+    const PassesAhead& ahead;
     PassResults& results;
   };
   explicit PreparedPasses(const Of& of) : of_(of), arena_(*of.dispatch.device()) {}

@@ -59,10 +59,10 @@ struct Session::Impl {
         cache(std::move(kv)),
         inputs(std::move(integers)),
         results(device),
-        passes({model, by, options, cache, inputs, results}),
         ahead(std::move(passes_ahead)),
+        passes({model, by, options, cache, inputs, ahead, results}),
         positions({of.config().vocab, wanted.slots, wanted.context, wanted.max_rows}) {
-    row_slots.reserve(static_cast<std::size_t>(wanted.max_rows));
+    followers.reserve(static_cast<std::size_t>(wanted.max_rows));
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -75,22 +75,24 @@ struct Session::Impl {
   KvCache cache;
   PassInputs inputs;
   PassResults results;
+  PassesAhead ahead;
   PreparedPasses passes;
   std::int64_t table_sent = -1;        // of the cache's table_changes
   const PreparedPass* last = nullptr;  // the pass whose logits are there
   std::int32_t last_wanted = 0;        // rows of them
-  PassesAhead ahead;
-  const PreparedPass* submitted = nullptr;  // the pass that was submitted last, unless another ran
-  std::vector<std::int32_t> row_slots;      // of its rows
+  bool follows_on = false;             // the pass that ran last was submitted
+  PassShape followed;                  // its shape
+  std::vector<Row> followers;          // the rows that would go on from its own
   SlotPositions positions;
 
   Status HoldPages();
+  Status CaptureOfDecode(PreparedPass& pass);
   Status RunPass(PreparedPass& pass);
-  Status SendInputs(std::span<const Row> rows, const PreparedPass& pass,
-                    std::span<const TokenId> tokens);
+  Status SendInputs(std::span<const Row> rows, const PreparedPass& pass);
+  bool HandedOver(std::span<const Row> rows, const PassShape& shape) const;
   Result<const PreparedPass*> Run(std::span<const Row> rows, std::int32_t top);
   Status CheckSubmitted(std::span<const Row> rows, bool follows) const;
-  Result<const PreparedPass*> Submit(std::span<const Row> rows, bool follows);
+  Result<PassShape> Submit(std::span<const Row> rows);
   Status DropAhead();
   Result<std::span<const float>> ReadLogits(const PreparedPass& pass);
   Result<TopLogits> ReadTop(const PreparedPass& pass);
@@ -107,37 +109,52 @@ Status Session::Impl::HoldPages() {
   return {};
 }
 
-/// `tokens`: those of the rows, where their own are kBestOfLast and the host knows them.
-Status Session::Impl::SendInputs(std::span<const Row> rows, const PreparedPass& pass,
-                                 std::span<const TokenId> tokens) {
+/// Tokens that are kBestOfLast are where the pass in front leaves them.
+Status Session::Impl::SendInputs(std::span<const Row> rows, const PreparedPass& pass) {
   const PassInputs::Places host = inputs.host();
+  const bool tokens = rows.front().token != kBestOfLast;
   std::int32_t row = 0, wanted = 0;
   for (const Row& r : rows) {
-    host.tokens[row] = tokens.empty() ? r.token : tokens[static_cast<std::size_t>(row)];
+    if (tokens) host.tokens[row] = r.token;
     host.positions[row] = r.position;
     host.slots[row] = r.slot;
+    host.turns[row] = ahead.turn();
     if (r.logits) host.wanted[wanted++] = row;
     ++row;
   }
   for (; row < pass.shape.rows; ++row) {
-    host.tokens[row] = host.positions[row] = kPadding;
+    if (tokens) host.tokens[row] = kPadding;
+    host.positions[row] = kPadding;
     host.slots[row] = 0;
   }
   for (; wanted < pass.shape.logits_rows; ++wanted) host.wanted[wanted] = kPadding;
   const bool changed = table_sent != cache.table_changes();
   if (changed) std::copy(cache.table().begin(), cache.table().end(), host.pages);
-  if (Status status = inputs.Send(pass.shape.rows, changed, stream); !status) return status;
+  const PassInputs::Parts parts{.tokens = tokens, .pages = changed};
+  if (Status status = inputs.Send(pass.shape.rows, parts, stream); !status) return status;
   table_sent = cache.table_changes();
   return {};
+}
+
+/// Whether the pass in front leaves the inputs of these rows as they are to be.
+bool Session::Impl::HandedOver(std::span<const Row> rows, const PassShape& shape) const {
+  return follows_on && shape == followed && table_sent == cache.table_changes() &&
+         std::ranges::equal(rows, followers, [](const Row& a, const Row& b) {
+           return a.token == b.token && a.position == b.position && a.slot == b.slot;
+         });
 }
 
 /// The passes of decode, in which every row wants logits, come back token after token: they are
 /// captured where that is possible. A prompt's length that comes twice may never come again, and
 /// its kernels take long enough to be launched meanwhile.
-Status Session::Impl::RunPass(PreparedPass& pass) {
+Status Session::Impl::CaptureOfDecode(PreparedPass& pass) {
   const bool decodes = !pass.shape.pick && pass.shape.logits_rows > 0;
-  if (++pass.runs == 2 && decodes && device.can_capture()) {
-    if (Status captured = pass.Capture(device, stream); !captured) return captured;
+  return decodes && device.can_capture() ? pass.Capture(device, stream) : Status();
+}
+
+Status Session::Impl::RunPass(PreparedPass& pass) {
+  if (++pass.runs == 2) {
+    if (Status captured = CaptureOfDecode(pass); !captured) return captured;
   }
   return pass.Run(device, stream);
 }
@@ -174,7 +191,7 @@ Result<std::unique_ptr<Session>> Session::Create(const Model& model, KernelDispa
 /// Waits for the passes that were submitted and forgets what they found; where that is not right, also what
 /// they wrote into the cache.
 Status Session::Impl::DropAhead() {
-  submitted = nullptr;
+  follows_on = false;
   if (ahead.queued() == 0) return {};
   ahead.Drop();
   Status ended = device.Synchronize(stream);
@@ -196,7 +213,7 @@ Result<const PreparedPass*> Session::Impl::Run(std::span<const Row> rows, std::i
       std::count_if(rows.begin(), rows.end(), [](const Row& r) { return r.logits; }));
   Result<PreparedPass*> pass = passes.Get(passes.ShapeFor(count, last_wanted, top), stream);
   if (!pass) return Fail(pass.error());
-  if (Status status = SendInputs(rows, **pass, {}); !status) return Fail(status.error());
+  if (Status status = SendInputs(rows, **pass); !status) return Fail(status.error());
   if (Status status = RunPass(**pass); !status) return Fail(status.error());
   return *pass;
 }
@@ -267,8 +284,7 @@ Status Session::Impl::CheckSubmitted(std::span<const Row> rows, bool follows) co
           ErrorCode::kInvalidArgument,
           fmt::format("row {}: token = {}: kBestOfLast is for all rows or none", i, rows[i].token));
     }
-    if (follows &&
-        (submitted == nullptr || i >= row_slots.size() || row_slots[i] != rows[i].slot)) {
+    if (follows && (!follows_on || i >= followers.size() || followers[i].slot != rows[i].slot)) {
       return Fail(ErrorCode::kInvalidArgument,
                   fmt::format("row {}: kBestOfLast in slot {}, but no pass was submitted in front "
                               "with that slot in that row",
@@ -278,33 +294,27 @@ Status Session::Impl::CheckSubmitted(std::span<const Row> rows, bool follows) co
   return {};
 }
 
-/// Queues the pass of rows that were checked, and the way of its tokens to the host.
-Result<const PreparedPass*> Session::Impl::Submit(std::span<const Row> rows, bool follows) {
+/// Queues the pass of rows that were checked.
+Result<PassShape> Session::Impl::Submit(std::span<const Row> rows) {
   if (Status status = HoldPages(); !status) return Fail(status.error());
   const auto count = static_cast<std::int32_t>(rows.size());
   const PassShape shape = passes.ShapeFor(count, count, 1);
-  const PreparedPass* const front = submitted;
   PreparedPass* pass = passes.Find(shape);
-  std::span<const TokenId> tokens;
   if (pass == nullptr) {
-    // To prepare one may move what the passes under way work on, and the tokens that they find.
+    // To prepare one may move what the passes under way work on.
     if (Status ended = device.Synchronize(stream); !ended) return Fail(ended.error());
-    if (follows) tokens = ahead.newest();
     Result<PreparedPass*> made = passes.Get(shape, stream);
     if (!made) return Fail(made.error());
     pass = *made;
   } else if (device.host_accessible()) {
     if (Status ended = device.Synchronize(stream); !ended) return Fail(ended.error());
   }
-  if (Status s = SendInputs(rows, *pass, tokens); !s) return Fail(s.error());
-  if (follows && tokens.empty()) {
-    const Status passed_on = device.Copy(inputs.device().tokens, front->View(front->top_ids).data,
-                                         static_cast<std::size_t>(count) * sizeof(TokenId), stream);
-    if (!passed_on) return Fail(passed_on.error());
+  if (!HandedOver(rows, shape)) {
+    if (Status s = SendInputs(rows, *pass); !s) return Fail(s.error());
   }
   if (Status s = RunPass(*pass); !s) return Fail(s.error());
-  if (Status s = ahead.Queue(pass->View(pass->top_ids), count, stream); !s) return Fail(s.error());
-  return pass;
+  if (Status s = ahead.Queue(count, stream); !s) return Fail(s.error());
+  return shape;
 }
 
 Status Session::Submit(std::span<const Row> rows) {
@@ -314,15 +324,17 @@ Status Session::Submit(std::span<const Row> rows) {
   if (Status status = s.positions.Check(rows, follows); !status) return status;
   s.last = nullptr;
   s.positions.Discard(rows);
-  Result<const PreparedPass*> pass = s.Submit(rows, follows);
-  if (!pass) {
+  const Result<PassShape> shape = s.Submit(rows);
+  if (!shape) {
     static_cast<void>(s.DropAhead());
-    return Fail(pass.error());
+    return Fail(shape.error());
   }
   s.positions.Expect();
-  s.submitted = *pass;
-  s.row_slots.clear();
-  for (const Row& row : rows) s.row_slots.push_back(row.slot);
+  s.follows_on = true;
+  s.followed = *shape;
+  s.followers.clear();
+  for (const Row& row : rows)
+    s.followers.push_back({kBestOfLast, row.position + 1, row.slot, true});
   return {};
 }
 
@@ -381,8 +393,9 @@ Result<StepTimes> Session::TimePass(std::span<const Row> rows, int repeat) {
     load.positions_read += std::max(s.positions.after(slot), 0);
   for (const Row& row : rows) load.positions_scored += row.position + 1;
   s.positions.Discard(rows);
-  Result<StepTimes> times =
-      TimeSteps(s.passes.most_recent().usual(), s.device, s.stream, load, repeat);
+  PreparedPass& pass = s.passes.most_recent();
+  if (Status captured = s.CaptureOfDecode(pass); !captured) return Fail(captured.error());
+  Result<StepTimes> times = TimeSteps(pass.usual(), s.device, s.stream, load, repeat);
   if (!times) return times;
   if (Status right = s.passes.Outcome(s.stream); !right) return Fail(right.error());
   return times;

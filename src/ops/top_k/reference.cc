@@ -40,6 +40,7 @@ void PutRow(const Args& args, std::int64_t row, std::vector<Column>& columns) {
                column.value);
     }
   }
+  HandOver(args, row, ids[0]);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "core/parallel.h"
 #include "core/tensor_access.h"
@@ -49,6 +50,7 @@ void PutRow(const Args& args, std::int64_t row, int found, const float* values,
   const auto k = static_cast<int>(args.ids.cols());
   auto* out_ids = args.ids.as<std::int32_t>() + RowOffset(args.ids, row);
   for (int i = 0; i < k; ++i) out_ids[i] = i < found ? ids[i] : -1;
+  HandOver(args, row, out_ids[0]);
   if (args.values.data == nullptr) return;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float none = found < 0 ? std::numeric_limits<float>::quiet_NaN() : -kInfinity;
@@ -85,6 +87,8 @@ std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
 
 double ReferenceUs(const Desc& desc) { return static_cast<double>(desc.rows) * desc.cols * 60e-3; }
 
+constexpr std::size_t kFirstHandedOver = 2, kMostInputs = 6;  // of a node
+
 void CheckNode(const NodeView& node, NodeCheck& check) {
   check.ExpectFloat("inputs[0]", node.in(0).dtype);
   check.ExpectType("out", node.out.dtype, DataType::kI32);
@@ -93,17 +97,45 @@ void CheckNode(const NodeView& node, NodeCheck& check) {
     check.Expect(Format("inputs[0].shape[{}]", d), node.in(0).shape[d], 1, "a matrix");
     check.Expect(Format("out.shape[{}]", d), node.out.shape[d], 1, "a matrix");
   }
-  if (node.input_count < 2 || !node.inputs[1].present) return;
-  check.ExpectSameShape("inputs[1]", node.in(1), node.out);
-  check.ExpectFloat("inputs[1]", node.in(1).dtype);
+  if (node.input_count > 1 && node.inputs[1].present) {
+    check.ExpectSameShape("inputs[1]", node.in(1), node.out);
+    check.ExpectFloat("inputs[1]", node.in(1).dtype);
+  }
+  if (node.input_count <= kFirstHandedOver) return;
+  check.Expect("inputs", node.input_count, kMostInputs, "all that is handed over");
+  check.Expect("out.shape[0]", node.out.shape[0], 1, "what can be handed over");
+  for (std::size_t i = kFirstHandedOver; i + 1 < kMostInputs; ++i)
+    check.ExpectRows(Format("inputs[{}]", i), node.in(i), node.out.shape[1]);
+  check.ExpectType("inputs[5]", node.in(5).dtype, DataType::kI32);
+  check.Expect("inputs[5].shape[0]", node.in(5).shape[0], node.out.shape[1], "rows");
 }
 
 constexpr NodeRule kRules[] = {{.op = TensorOp::kTopK,
                                 .name = "top_k",
                                 .min_inputs = 1,
-                                .max_inputs = 2,
-                                .writes = 1u << 1,
+                                .max_inputs = kMostInputs,
+                                .writes = 0b111110,
                                 .check = &CheckNode}};
+
+Status CheckHandedOver(const Args& args) {
+  const std::pair<const char*, const TensorView*> each[] = {{"top_k: tokens", &args.tokens},
+                                                            {"top_k: positions", &args.positions},
+                                                            {"top_k: turns", &args.turns},
+                                                            {"top_k: found", &args.found}};
+  if (std::ranges::all_of(each, [](const auto& one) { return one.second->data == nullptr; }))
+    return {};
+  if (args.ids.shape[0] != 1) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        Format("top_k: k = {}: only one id of a row can be handed over", args.ids.shape[0]));
+  }
+  for (const auto& [what, view] : each) {
+    if (Status s = CheckInts(what, *view, args.ids.shape[1]); !s) return s;
+  }
+  if (args.found.shape[1] < 1)
+    return Fail(ErrorCode::kInvalidArgument, "top_k: found has no turns, must be at least 1");
+  return CheckView("top_k: found", args.found);
+}
 
 }  // namespace
 
@@ -112,7 +144,23 @@ std::span<const NodeRule> Op::NodeRules() { return kRules; }
 Args Op::ArgsOf(const NodeView& node) {
   Args args{.in = node.in(0), .ids = node.out, .values = {}};
   if (node.input_count > 1) args.values = node.in(1);
+  if (node.input_count <= kFirstHandedOver) return args;
+  args.tokens = node.in(2);
+  args.positions = node.in(3);
+  args.turns = node.in(4);
+  args.found = node.in(5);
   return args;
+}
+
+void HandOver(const Args& args, std::int64_t row, std::int32_t id) {
+  if (args.tokens.data == nullptr) return;
+  std::int32_t& position = args.positions.as<std::int32_t>()[row];
+  if (position < 0) return;  // padding
+  std::int32_t& turn = args.turns.as<std::int32_t>()[row];
+  args.tokens.as<std::int32_t>()[row] = id;
+  args.found.as<std::int32_t>()[turn * args.found.stride[1] + row] = id;
+  ++position;
+  turn = turn + 1 < args.found.shape[1] ? turn + 1 : 0;
 }
 
 std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
@@ -136,6 +184,7 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
     if (Status s = CheckSameShape("top_k: values", args.values, "ids", args.ids); !s)
       return Fail(s.error());
   }
+  if (Status s = CheckHandedOver(args); !s) return Fail(s.error());
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (args.in.shape[0] > kMost || args.in.shape[1] > kMost || args.ids.shape[0] > kMost) {
     return Fail(ErrorCode::kInvalidArgument,

@@ -9,6 +9,9 @@ void AddKernels(Registry& registry);
 /// The oracle alone.
 void AddReference(Registry& registry);
 
+/// Hands the best of row `row` over (Args::tokens), where the call does so.
+void HandOver(const Args& args, std::int64_t row, std::int32_t id);
+
 /// The oracle, in float64; any float types, any k. Single thread; allocates.
 Status Reference(const Args& args);
 

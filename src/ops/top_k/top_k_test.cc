@@ -1,5 +1,6 @@
 #include "ops/top_k/top_k.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -98,6 +99,42 @@ TEST_F(TopKTest, ViewsThatDoNotFitAreRefusedByName) {
   refused([](Args& a) { a.in.data = nullptr; }, "in");
   refused([](Args& a) { a.values.shape[1] = 1; }, "values");
   refused([](Args& a) { a.in.shape[2] = 2; }, "in");
+}
+
+TEST_F(TopKTest, TheBestIsHandedOverToTheNextPassAndTheHost) {
+  float in[] = {1, 5, 2, 9, 0, 3, 0, 0, 7};
+  std::int32_t ids[3], tokens[] = {-7, -7, -7}, positions[] = {4, -1, 0}, turns[] = {0, 0, 1};
+  std::int32_t found[2][3] = {{-7, -7, -7}, {-7, -7, -7}};
+  const auto ints = [](std::int32_t* data, std::int64_t turns_there_are = 1) {
+    return Contiguous(data, DataType::kI32, {3, turns_there_are, 1, 1});
+  };
+  const Args args{.in = Rows(in, DataType::kF32, 3, 3, 3),
+                  .ids = Rows(ids, DataType::kI32, 1, 3, 1),
+                  .values = {},
+                  .tokens = ints(tokens),
+                  .positions = ints(positions),
+                  .turns = ints(turns),
+                  .found = ints(found[0], 2)};
+  ASSERT_TRUE(Reference(args));
+  EXPECT_THAT(ids, testing::ElementsAre(1, 0, 2));
+  EXPECT_THAT(tokens, testing::ElementsAre(1, -7, 2)) << "the second row is padding";
+  EXPECT_THAT(positions, testing::ElementsAre(5, -1, 1));
+  EXPECT_THAT(turns, testing::ElementsAre(1, 0, 0));
+  EXPECT_THAT(found[0], testing::ElementsAre(1, -7, -7));
+  EXPECT_THAT(found[1], testing::ElementsAre(-7, -7, 2));
+
+  const auto refused = [&](auto change, const char* words) {
+    Args wrong = args;
+    change(wrong);
+    const auto desc = DescOf(wrong, {});
+    ASSERT_FALSE(desc) << words;
+    EXPECT_THAT(desc.error().message, testing::HasSubstr(words));
+  };
+  refused([](Args& a) { a.tokens.data = nullptr; }, "top_k: tokens");
+  refused([](Args& a) { a.positions.shape[0] = 2; }, "top_k: positions");
+  refused([](Args& a) { a.turns.dtype = DataType::kF32; }, "top_k: turns");
+  refused([](Args& a) { a.found.shape[1] = 0; }, "top_k: found");
+  refused([](Args& a) { a.ids.shape[0] = 2; }, "k = 2");
 }
 
 TEST_F(TopKTest, TheWidestKernelOfTheDeviceIsChosenAndTheReferenceTakesTheRest) {

@@ -29,6 +29,7 @@ struct Case {
   CaseValues values = CaseValues::kNormal;
   std::int64_t gap = 0;   ///< between rows
   std::size_t shift = 0;  ///< bytes by which addresses are off 16
+  bool hands_over = false;
 };
 
 inline double CaseValue(CaseValues kind, std::int64_t c, std::int64_t cols, Random& random) {
@@ -60,18 +61,39 @@ inline double CaseValue(CaseValues kind, std::int64_t c, std::int64_t cols, Rand
   return 0;
 }
 
+/// Has the call hand its best ids over: each row has another position and turn, every third but the
+/// first is padding.
+inline void HandOverIn(test::ArenaCase<Args>& one, std::int64_t rows, std::int64_t gap) {
+  constexpr std::int32_t kTurns = 3;
+  std::vector<std::int32_t> positions, turns;
+  for (std::int32_t r = 0; r < rows; ++r) {
+    positions.push_back(r % 3 == 1 ? -1 : 100 * r);
+    turns.push_back((r + 2) % kTurns);
+  }
+  one.args.tokens = one.arena.Add(DataType::kI32, {rows, 1, 1, 1}, {1, rows, 0, 0});
+  one.args.positions = one.arena.Ints(positions);
+  one.args.turns = one.arena.Ints(turns);
+  one.args.found = one.arena.Add(DataType::kI32, {rows, kTurns, 1, 1}, {1, rows + gap, 0, 0});
+  for (TensorView Args::*view : {&Args::tokens, &Args::positions, &Args::turns, &Args::found})
+    one.outputs.push_back(view);
+}
+
 /// A call over rows of such values; all of them but the first row are normal where a case is of
 /// NaN or infinity, so that a row is seen not to spoil another.
 inline test::ArenaCase<Args> MakeCase(DataType in, const Case& c, bool values, std::uint64_t seed) {
   test::ArenaCase<Args> one{
-      .name = Format("top_k of {}: {} rows of {}, k = {}, values of kind {}, gap {}, shift {}{}",
-                     DataTypeName(in), c.rows, c.cols, c.k, static_cast<int>(c.values), c.gap,
-                     c.shift, values ? "" : ", ids only"),
+      .name =
+          Format("top_k of {}: {} rows of {}, k = {}, values of kind {}, gap {}, shift {}{}",
+                 DataTypeName(in), c.rows, c.cols, c.k, static_cast<int>(c.values), c.gap, c.shift,
+                 c.hands_over ? ", handed over"
+                 : values     ? ""
+                              : ", ids only"),
       .arena = test::Arena(static_cast<std::size_t>((c.cols + c.gap) * c.rows *
                                                         static_cast<std::int64_t>(BytesOf(in, 1)) +
-                                                    (c.k + c.gap) * c.rows * 8 + 8192)),
+                                                    (c.k + c.gap) * c.rows * 32 + 16384)),
       .args = {},
-      .views = {&Args::in, &Args::ids, &Args::values},
+      .views = {&Args::in, &Args::ids, &Args::values, &Args::tokens, &Args::positions, &Args::turns,
+                &Args::found},
       .outputs = {&Args::ids}};
   const auto strides = [&](std::int64_t cols) {
     return std::array<std::int64_t, 4>{1, cols + c.gap, (cols + c.gap) * c.rows, 0};
@@ -91,6 +113,7 @@ inline test::ArenaCase<Args> MakeCase(DataType in, const Case& c, bool values, s
     one.args.values = one.arena.Add(DataType::kF32, {c.k, c.rows, 1, 1}, strides(c.k));
     one.outputs.push_back(&Args::values);
   }
+  if (c.hands_over) HandOverIn(one, c.rows, c.gap);
   return one;
 }
 
@@ -121,6 +144,10 @@ inline std::vector<test::ArenaCase<Args>> CudaCases(DataType in) {
       {6000, 1, 64, V::kTiny},
       {6000, 1, 1, V::kTiny},
       {130, 40, 9, V::kNormal, 2},
+      {130, 40, 1, V::kNormal, 2, 0, true},
+      {9000, 3, 1, V::kTies, 0, 0, true},
+      {9000, 3, 1, V::kNaN, 5, 0, true},
+      {9000, 1, 1, V::kNormal, 0, 0, true},
   };
   std::vector<test::ArenaCase<Args>> cases;
   std::uint64_t seed = 70;

@@ -177,12 +177,23 @@ struct TopK {
     return shared.arrived + 1 == static_cast<u32>(chunks);
   }
 
+  /// The row's best to the pass that follows and to whoever reads `found`.
+  TW_DEVICE void HandOver(int id) const {
+    if (p.tokens == nullptr || p.positions[row] < 0) return;
+    const int turn = p.turns[row];
+    p.tokens[row] = id;
+    p.found[turn * p.found_stride + row] = id;
+    p.positions[row] += 1;
+    p.turns[row] = turn + 1 < p.found_turns ? turn + 1 : 0;
+  }
+
   TW_DEVICE void Store() const {
     if (Thread() >= p.k) return;
     const u64 key = shared.found[Thread()];
     const bool ordered = static_cast<u32>(shared.found[0] >> 32) != kNoOrder;
     const int id = ordered && key != kNothing ? ColumnOf(key) : -1;
     p.ids[row * p.ids_stride + Thread()] = id;
+    if constexpr (kMostK == 1) HandOver(id);
     if (p.values == nullptr) return;
     float value = ordered ? -Infinity() : FloatOf(0x7fffffffu);
     if (id >= 0) value = LoadElement<kTypeA>(p.in, row * p.in_stride + id);

@@ -1,6 +1,7 @@
 #include "ops/top_k/cuda/top_k_launch.h"
 
 #include <optional>
+#include <utility>
 
 #include "artifact/spec_checks.h"
 #include "core/text.h"
@@ -22,6 +23,16 @@ std::optional<Rejection> CheckViews(const KernelSpec& spec, const Args& args) {
   const bool values = args.values.data != nullptr;
   if (values) {
     if (auto no = cuda::CheckOperand("values", args.values, DataType::kF32, {k, rows, 1, 1}))
+      return no;
+  }
+  if (args.tokens.data != nullptr) {
+    for (const auto& [name, view] : {std::pair{"tokens", &args.tokens},
+                                     {"positions", &args.positions},
+                                     {"turns", &args.turns}}) {
+      if (auto no = cuda::CheckOperand(name, *view, DataType::kI32, {rows, 1, 1, 1})) return no;
+    }
+    const std::int64_t turns = args.found.shape[1];
+    if (auto no = cuda::CheckOperand("found", args.found, DataType::kI32, {rows, turns, 1, 1}))
       return no;
   }
   const auto apart = [](const TensorView& v) { return v.shape[0] > 1 && v.stride[0] != 1; };
@@ -87,6 +98,12 @@ cuda::LaunchResult TopKLaunch(const KernelSpec& spec, const Args& args,
   params.rows = desc->rows;
   params.cols = desc->cols;
   params.k = desc->k;
+  params.tokens = args.tokens.as<int>();
+  params.positions = args.positions.as<int>();
+  params.turns = args.turns.as<int>();
+  params.found = args.found.as<int>();
+  params.found_turns = static_cast<int>(args.found.shape[1]);
+  params.found_stride = args.found.stride[1];
   cuda::CudaLaunch launch;
   launch.grid = {static_cast<std::uint32_t>(cuda::TopKChunks(params.cols)),
                  static_cast<std::uint32_t>(params.rows), 1};
