@@ -84,7 +84,8 @@ class PanelGemv : public CpuKernel {
  public:
   explicit PanelGemv(const PanelConfig& config);
 
-  /// Also "ahead=N", of weights that are not in blocks: KiB ahead of the arithmetic that software fetches into the L2.
+  /// Also, of weights that are not in blocks: "ahead=N", KiB ahead of the arithmetic that software fetches into the L2;
+  /// "panels=8", of one row: so many panels are read side by side, each by the processor's own fetching.
   std::span<const ConfigField> ConfigFields() const override;
   std::vector<LaunchSpec> Specs(const GemmDesc& problem, const DeviceSpec& device,
                                 const LaunchLimits& limits) const override;

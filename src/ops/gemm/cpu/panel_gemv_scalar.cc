@@ -8,19 +8,47 @@ namespace tilewright::gemm {
 namespace {
 
 constexpr int kTasksPerWorker = 4;
+/// Sums of a call: of rows by a pair of panels, or of one row by panels side by side.
+constexpr int kAccFloats = kAbreast * kPanelCols;
+static_assert(kAccFloats >= kGemvMaxRows * kPairCols);
 
 /// Behind the number of threads.
-constexpr std::size_t kAheadWord = 1;
-/// KiB. Weights of bf16 from memory, one row, two threads of a Xeon with AMX, us with 4, 8, 16 and 32 and without:
-/// 8192 x 2048 1,710, 1,598, 1,556, 1,539 and 2,308, 2048 x 8192 1,536, 1,485, 1,528, 1,509 and 2,039, where they
-/// take 1,182 at the rate of all reads. On two cores of a Zen 4 867, 863, 864, 874 and 825.
+constexpr std::size_t kAheadWord = 1, kPanelsWord = 2;
+/// KiB. Weights of bf16 from memory, one row, a Xeon with AMX, us with 4, 8, 16 and 32 KiB ahead, with eight panels side
+/// by side, and with neither:
+///
+///     2 threads,  8192 x 2048    1,444  1,469  1,470  1,472  1,231  2,014
+///     2 threads,  2048 x 8192    1,373  1,361  1,358  1,361  1,238  1,871
+///     16 threads, 8192 x 2048      158    158    159    161    148    173
+///     16 threads, 2048 x 8192      125    125    126    128    180    179
+///
+/// Side by side they want several tasks a worker, which the last has not. On two cores of a Zen 4 all are alike.
 constexpr int kAhead = 16;
-bool WantsAhead(const DeviceSpec& device) { return device.Has(kFeatureAmxTile); }
 constexpr ConfigField kFields[] = {
-    kThreadsField[0], {.name = "ahead", .least = 1, .most = 1024, .optional = true},  ///< in KiB
+    kThreadsField[0],
+    {.name = "ahead", .least = 1, .most = 1024, .optional = true},              ///< in KiB
+    {.name = "panels", .least = kAbreast, .most = kAbreast, .optional = true},  ///< side by side
 };
 
 int Min(int a, int b) { return a < b ? a : b; }
+
+/// Pairs of panels that a task takes at a time.
+int UnitPairs(const LaunchConfig& config) {
+  return config.words[kPanelsWord] != 0 ? kAbreast / 2 : 1;
+}
+
+/// How plain weights are fetched where nothing was measured.
+LaunchConfig UsualFetch(const GemmDesc& p, const DeviceSpec& device) {
+  LaunchConfig usual;
+  if (!device.Has(kFeatureAmxTile)) return usual;
+  const bool abreast = p.m == 1 && p.n >= device.cores * kTasksPerWorker * kAbreast * kPanelCols;
+  if (abreast) {
+    usual.words[kPanelsWord] = kAbreast;
+  } else {
+    usual.words[kAheadWord] = kAhead;
+  }
+  return usual;
+}
 
 struct Scratch {
   std::int64_t ld_sums;
@@ -114,9 +142,14 @@ std::vector<LaunchSpec> PanelGemv::Specs(const GemmDesc& problem, const DeviceSp
                                          const LaunchLimits& limits) const {
   std::vector<LaunchSpec> specs = CpuKernel::Specs(problem, device, limits);
   if (FindFormat(config_.type_b) != nullptr) return specs;
+  const LaunchSpec plain = specs.front();
   for (const int ahead : {4, 8, kAhead, 32}) {
-    specs.push_back(specs.front());
+    specs.push_back(plain);
     specs.back().config.words[kAheadWord] = ahead;
+  }
+  if (problem.m == 1 && config_.ops->gemv_abreast[PanelFormatIndex(config_.type_b)] != nullptr) {
+    specs.push_back(plain);
+    specs.back().config.words[kPanelsWord] = kAbreast;
   }
   return specs;
 }
@@ -141,9 +174,11 @@ double PanelGemv::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   const double busy = workers < pairs ? workers : pairs;
   const double compute_us =
       flops / (device.f32_gflop_s * config_.isa.relative_rate * 0.8 * busy) * 1e-3;
-  const auto ahead = static_cast<int>(spec.config.words[kAheadWord]);
+  const LaunchConfig usual = UsualFetch(p, device);
   const bool plain = FindFormat(config_.type_b) == nullptr;
-  const double waits = !plain || ahead == (WantsAhead(device) ? kAhead : 0) ? 1 : 1.05;
+  const bool as_usual = spec.config.words[kAheadWord] == usual.words[kAheadWord] &&
+                        spec.config.words[kPanelsWord] == usual.words[kPanelsWord];
+  const double waits = !plain || as_usual ? 1 : 1.05;
   const double memory_us = bytes / ReadRate(device, bytes) * 1e-3;
   return waits * (compute_us > memory_us ? compute_us : memory_us) + 1.5;
 }
@@ -170,28 +205,52 @@ Status PanelGemv::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
   StageRows(args, FindFormat(config_.type_b), scratch, staged, sums);
 
   const int ahead = static_cast<int>(spec.config.words[kAheadWord]) << 10;
-  const auto gemv = config_.ops->gemv[PanelFormatIndex(config_.type_b)][shape.m - 1];
+  const int index = PanelFormatIndex(config_.type_b);
+  const auto gemv = config_.ops->gemv[index][shape.m - 1];
+  const auto abreast = shape.m == 1 ? config_.ops->gemv_abreast[index] : nullptr;
+  const int unit = abreast != nullptr ? UnitPairs(spec.config) : 1;
   const std::int64_t panel_bytes = PanelBytes(config_.type_b, shape.k);
   const bool gated = IsGated(args);
   const int pairs = CeilDiv(shape.n, kPairCols);
   const int panels = CeilDiv(shape.n, kPanelCols);
-  const int tasks = Min(pairs, Workers(stream) == 1 ? 1 : Workers(stream) * kTasksPerWorker);
+  const int units = CeilDiv(pairs, unit);
+  const int tasks = Min(units, Workers(stream) == 1 ? 1 : Workers(stream) * kTasksPerWorker);
+  const auto first_pair = [&](int task) {
+    return Min(pairs, static_cast<int>(std::int64_t{units} * task / tasks) * unit);
+  };
+  const auto store = [&](int pair, float* acc) {
+    if (gated) {
+      config_.ops->gated(acc, shape.m, args.alpha);
+      StoreTile({&args, 0, shape.m, pair * kPanelCols, kPanelCols, acc, kPairCols, true});
+    } else {
+      const int col = pair * kPairCols;
+      StoreTile({&args, 0, shape.m, col, Min(kPairCols, shape.n - col), acc, kPairCols, false});
+    }
+  };
   stream.exec().Run(tasks, [&](int task, int) {
-    alignas(64) float acc[kGemvMaxRows * kPairCols];
-    const int end = static_cast<int>(static_cast<std::int64_t>(pairs) * (task + 1) / tasks);
-    for (int pair = static_cast<int>(static_cast<std::int64_t>(pairs) * task / tasks); pair < end;
-         ++pair) {
-      for (int p = 0; p < Min(2, panels - 2 * pair); ++p) {
-        gemv({static_cast<const std::uint8_t*>(args.b) + (2 * pair + p) * panel_bytes, shape.k,
-              staged, shape.k, sums, scratch.ld_sums, acc + p * kPanelCols, ahead});
-      }
-      if (gated) {
-        config_.ops->gated(acc, shape.m, args.alpha);
-        StoreTile({&args, 0, shape.m, pair * kPanelCols, kPanelCols, acc, kPairCols, true});
+    alignas(64) float acc[kAccFloats];
+    const int end = first_pair(task + 1);
+    for (int pair = first_pair(task); pair < end;) {
+      GemvArgs call{static_cast<const std::uint8_t*>(args.b) + 2 * pair * panel_bytes,
+                    shape.k,
+                    staged,
+                    shape.k,
+                    sums,
+                    scratch.ld_sums,
+                    acc,
+                    ahead,
+                    panel_bytes};
+      const bool whole = unit > 1 && 2 * pair + kAbreast <= panels;
+      if (whole) {
+        abreast(call);
       } else {
-        const int col = pair * kPairCols;
-        StoreTile({&args, 0, shape.m, col, Min(kPairCols, shape.n - col), acc, kPairCols, false});
+        for (int p = 0; p < Min(2, panels - 2 * pair);
+             ++p, call.panel += panel_bytes, call.out += kPanelCols) {
+          gemv(call);
+        }
       }
+      const int multiplied = whole ? unit : 1;
+      for (int i = 0; i < multiplied; ++i, ++pair) store(pair, acc + i * kPairCols);
     }
   });
   return {};

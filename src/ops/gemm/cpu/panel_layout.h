@@ -97,9 +97,11 @@ struct GemvArgs {
   std::int64_t ld_sums;
   float* out;  // [rows][kPairCols], the first 16 of each written
   int ahead;  // of plain weights, bytes ahead of the arithmetic that are fetched into the L2; 0: the processor alone does
+  std::int64_t panel_bytes;  // from one panel to the next
 };
 
 constexpr int kGemvMaxRows = 3;
+constexpr int kAbreast = 8;  // panels that one row may be multiplied by side by side
 
 // What one instruction set offers to the drivers in panel_gemm_scalar.cc and panel_gemv_scalar.cc.
 struct PanelOps {
@@ -114,6 +116,9 @@ struct PanelOps {
   // used as it lies, and, with gemv, for formats without panels.
   void (*decode[kPanelFormatCount])(const std::uint8_t* panel, int k0, int k, float* out);
   void (*gemv[kPanelFormatCount][kGemvMaxRows])(const GemvArgs& args);
+  // One row by kAbreast panels: out[kAbreast * 16]. nullptr where there are too few registers, and for
+  // weights in blocks. The sums of an element are in another order than those of `gemv`.
+  void (*gemv_abreast[kPanelFormatCount])(const GemvArgs& args);
   // acc[r][0..16] = silu(alpha * acc[r][0..16]) * (alpha * acc[r][16..32]).
   void (*gated)(float* acc, int rows, float alpha);
 };
