@@ -80,19 +80,17 @@ struct Session::Impl {
   std::int64_t table_sent = -1;        // of the cache's table_changes
   const PreparedPass* last = nullptr;  // the pass whose logits are there
   std::int32_t last_wanted = 0;        // rows of them
-  bool follows_on = false;             // the pass that ran last was submitted
-  PassShape followed;                  // its shape
-  std::vector<Row> followers;          // the rows that would go on from its own
+  std::vector<Row> followers;          // that go on from the pass in front; none unless submitted
   SlotPositions positions;
 
   Status HoldPages();
   Status CaptureOfDecode(PreparedPass& pass);
   Status RunPass(PreparedPass& pass);
   Status SendInputs(std::span<const Row> rows, const PreparedPass& pass);
-  bool HandedOver(std::span<const Row> rows, const PassShape& shape) const;
+  bool HandedOver(std::span<const Row> rows) const;
   Result<const PreparedPass*> Run(std::span<const Row> rows, std::int32_t top);
   Status CheckSubmitted(std::span<const Row> rows, bool follows) const;
-  Result<PassShape> Submit(std::span<const Row> rows);
+  Status Submit(std::span<const Row> rows);
   Status DropAhead();
   Result<std::span<const float>> ReadLogits(const PreparedPass& pass);
   Result<TopLogits> ReadTop(const PreparedPass& pass);
@@ -136,9 +134,10 @@ Status Session::Impl::SendInputs(std::span<const Row> rows, const PreparedPass& 
   return {};
 }
 
-/// Whether the pass in front leaves the inputs of these rows as they are to be.
-bool Session::Impl::HandedOver(std::span<const Row> rows, const PassShape& shape) const {
-  return follows_on && shape == followed && table_sent == cache.table_changes() &&
+/// Whether the pass in front leaves the inputs of these rows as they are to be: of as many rows it has the
+/// same shape, so padding is where it was.
+bool Session::Impl::HandedOver(std::span<const Row> rows) const {
+  return table_sent == cache.table_changes() &&
          std::ranges::equal(rows, followers, [](const Row& a, const Row& b) {
            return a.token == b.token && a.position == b.position && a.slot == b.slot;
          });
@@ -191,7 +190,7 @@ Result<std::unique_ptr<Session>> Session::Create(const Model& model, KernelDispa
 /// Waits for the passes that were submitted and forgets what they found; where that is not right, also what
 /// they wrote into the cache.
 Status Session::Impl::DropAhead() {
-  follows_on = false;
+  followers.clear();
   if (ahead.queued() == 0) return {};
   ahead.Drop();
   Status ended = device.Synchronize(stream);
@@ -284,7 +283,7 @@ Status Session::Impl::CheckSubmitted(std::span<const Row> rows, bool follows) co
           ErrorCode::kInvalidArgument,
           fmt::format("row {}: token = {}: kBestOfLast is for all rows or none", i, rows[i].token));
     }
-    if (follows && (!follows_on || i >= followers.size() || followers[i].slot != rows[i].slot)) {
+    if (follows && (i >= followers.size() || followers[i].slot != rows[i].slot)) {
       return Fail(ErrorCode::kInvalidArgument,
                   fmt::format("row {}: kBestOfLast in slot {}, but no pass was submitted in front "
                               "with that slot in that row",
@@ -295,26 +294,25 @@ Status Session::Impl::CheckSubmitted(std::span<const Row> rows, bool follows) co
 }
 
 /// Queues the pass of rows that were checked.
-Result<PassShape> Session::Impl::Submit(std::span<const Row> rows) {
-  if (Status status = HoldPages(); !status) return Fail(status.error());
+Status Session::Impl::Submit(std::span<const Row> rows) {
+  if (Status status = HoldPages(); !status) return status;
   const auto count = static_cast<std::int32_t>(rows.size());
   const PassShape shape = passes.ShapeFor(count, count, 1);
   PreparedPass* pass = passes.Find(shape);
   if (pass == nullptr) {
     // To prepare one may move what the passes under way work on.
-    if (Status ended = device.Synchronize(stream); !ended) return Fail(ended.error());
+    if (Status ended = device.Synchronize(stream); !ended) return ended;
     Result<PreparedPass*> made = passes.Get(shape, stream);
     if (!made) return Fail(made.error());
     pass = *made;
   } else if (device.host_accessible()) {
-    if (Status ended = device.Synchronize(stream); !ended) return Fail(ended.error());
+    if (Status ended = device.Synchronize(stream); !ended) return ended;
   }
-  if (!HandedOver(rows, shape)) {
-    if (Status s = SendInputs(rows, *pass); !s) return Fail(s.error());
+  if (!HandedOver(rows)) {
+    if (Status s = SendInputs(rows, *pass); !s) return s;
   }
-  if (Status s = RunPass(*pass); !s) return Fail(s.error());
-  if (Status s = ahead.Queue(count, stream); !s) return Fail(s.error());
-  return shape;
+  if (Status s = RunPass(*pass); !s) return s;
+  return ahead.Queue(count, stream);
 }
 
 Status Session::Submit(std::span<const Row> rows) {
@@ -324,14 +322,11 @@ Status Session::Submit(std::span<const Row> rows) {
   if (Status status = s.positions.Check(rows, follows); !status) return status;
   s.last = nullptr;
   s.positions.Discard(rows);
-  const Result<PassShape> shape = s.Submit(rows);
-  if (!shape) {
+  if (Status submitted = s.Submit(rows); !submitted) {
     static_cast<void>(s.DropAhead());
-    return Fail(shape.error());
+    return submitted;
   }
   s.positions.Expect();
-  s.follows_on = true;
-  s.followed = *shape;
   s.followers.clear();
   for (const Row& row : rows)
     s.followers.push_back({kBestOfLast, row.position + 1, row.slot, true});

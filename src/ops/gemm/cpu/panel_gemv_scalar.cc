@@ -32,11 +32,6 @@ constexpr ConfigField kFields[] = {
 
 int Min(int a, int b) { return a < b ? a : b; }
 
-/// Pairs of panels that a task takes at a time.
-int UnitPairs(const LaunchConfig& config) {
-  return config.words[kPanelsWord] != 0 ? kAbreast / 2 : 1;
-}
-
 /// How plain weights are fetched where nothing was measured.
 LaunchConfig UsualFetch(const GemmDesc& p, const DeviceSpec& device) {
   LaunchConfig usual;
@@ -207,8 +202,9 @@ Status PanelGemv::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
   const int ahead = static_cast<int>(spec.config.words[kAheadWord]) << 10;
   const int index = PanelFormatIndex(config_.type_b);
   const auto gemv = config_.ops->gemv[index][shape.m - 1];
-  const auto abreast = shape.m == 1 ? config_.ops->gemv_abreast[index] : nullptr;
-  const int unit = abreast != nullptr ? UnitPairs(spec.config) : 1;
+  const bool wanted = shape.m == 1 && spec.config.words[kPanelsWord] != 0;
+  const auto abreast = wanted ? config_.ops->gemv_abreast[index] : nullptr;
+  const int unit = abreast != nullptr ? kAbreast / 2 : 1;  // pairs that a task takes at a time
   const std::int64_t panel_bytes = PanelBytes(config_.type_b, shape.k);
   const bool gated = IsGated(args);
   const int pairs = CeilDiv(shape.n, kPairCols);
@@ -240,7 +236,7 @@ Status PanelGemv::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
                     acc,
                     ahead,
                     panel_bytes};
-      const bool whole = unit > 1 && 2 * pair + kAbreast <= panels;
+      const bool whole = abreast != nullptr && 2 * pair + kAbreast <= panels;
       if (whole) {
         abreast(call);
       } else {
