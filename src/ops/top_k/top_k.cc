@@ -18,7 +18,11 @@ namespace {
 
 using CpuTopK = FunctionKernel<Op, TopKImpl>;
 
-constexpr std::int64_t kGrain = 65536;  // elements of a task
+constexpr std::int64_t kGrain = 65536;  // elements of a task of whole rows
+/// Of rows in pieces: columns at least (a core reads so many that others have written in about 5 us),
+/// pieces of a worker, and places of all lists.
+constexpr std::int64_t kPieceCols = 8192;
+constexpr int kPiecesOfWorker = 2, kMostListed = 2048;
 
 std::optional<Rejection> Feasible(const TopKImpl&, const Desc& desc) {
   if (RowTypeIndex(desc.type_in) < 0) {
@@ -41,7 +45,7 @@ double EstimateUs(const TopKImpl& impl, const Desc& desc, int workers) {
   // Each value that enters the list has its block looked at again, and moves half of the list.
   const double entering = desc.rows * k * std::log(1 + cols / k);
   const double us = elements * impl.ns_per_element * 1e-3 + entering * (0.05 + k * 0.5e-3);
-  return us / BusyWorkers(elements, kGrain, workers) + desc.rows * 0.05;
+  return us / BusyWorkers(elements, kPieceCols, workers) + desc.rows * 0.05;
 }
 
 /// The list of a row, and what stands behind its end.
@@ -58,9 +62,72 @@ void PutRow(const Args& args, std::int64_t row, int found, const float* values,
   for (int i = 0; i < k; ++i) out_values[i] = i < found ? values[i] : none;
 }
 
+/// Into how many pieces of columns each row is cut, so that every worker has some of the few rows of a
+/// decode pass.
+int PiecesOf(std::int64_t rows, std::int64_t cols, int k, int workers) {
+  if (workers == 1 || rows >= workers) return 1;
+  const std::int64_t wanted = (kPiecesOfWorker * workers + rows - 1) / rows;
+  return static_cast<int>(
+      std::max<std::int64_t>(1, std::min({wanted, cols / kPieceCols, kMostListed / (rows * k)})));
+}
+
+/// What stands in the lists of `pieces` pieces of a row, each best first and of k places, as one list:
+/// how many there are, at most k; -1 if a piece has no order. Equal values are in ascending order of
+/// their pieces.
+int Merge(int pieces, int k, const int* found, const float* values, const std::int32_t* ids,
+          float* merged_values, std::int32_t* merged_ids) {
+  if (std::any_of(found, found + pieces, [](int count) { return count < 0; })) return -1;
+  int taken[kMostListed] = {};
+  for (int i = 0; i < k; ++i) {
+    int best = -1;
+    for (int piece = 0; piece < pieces; ++piece) {
+      if (taken[piece] == found[piece]) continue;
+      if (best < 0 || values[piece * k + taken[piece]] > values[best * k + taken[best]])
+        best = piece;
+    }
+    if (best < 0) return i;
+    merged_values[i] = values[best * k + taken[best]];
+    merged_ids[i] = ids[best * k + taken[best]];
+    ++taken[best];
+  }
+  return k;
+}
+
+/// Rows in pieces: a list of each, then one of each row.
+void LaunchInPieces(const TopKImpl& impl, const Args& args, int pieces, Executor& executor) {
+  const std::int64_t cols = args.in.cols();
+  const auto k = static_cast<int>(args.ids.cols());
+  const auto rows = static_cast<int>(RowCount(args.in));
+  const TopKRowFunction top = impl.rows[RowTypeIndex(args.in.dtype)];
+  float values[kMostListed];
+  std::int32_t ids[kMostListed];
+  int found[kMostListed];
+  executor.Run(rows * pieces, [&](int task, int) {
+    const int piece = task % pieces;
+    const std::int64_t first = cols * piece / pieces, end = cols * (piece + 1) / pieces;
+    const std::int64_t at = RowOffset(args.in, task / pieces) + first;
+    std::int32_t* list = ids + task * k;
+    found[task] = top(AddressOf(args.in, at), end - first, k, values + task * k, list);
+    for (int i = 0; i < found[task]; ++i) list[i] += static_cast<std::int32_t>(first);
+  });
+  for (int row = 0; row < rows; ++row) {
+    float row_values[kMostK];
+    std::int32_t row_ids[kMostK];
+    const int lists = row * pieces;
+    const int count =
+        Merge(pieces, k, found + lists, values + lists * k, ids + lists * k, row_values, row_ids);
+    PutRow(args, row, count, row_values, row_ids);
+  }
+}
+
 Status Launch(const TopKImpl& impl, const Args& args, Stream stream) {
   const std::int64_t cols = args.in.cols();
   const auto k = static_cast<int>(args.ids.cols());
+  const int pieces = PiecesOf(RowCount(args.in), cols, k, stream.exec().workers());
+  if (pieces > 1) {
+    LaunchInPieces(impl, args, pieces, stream.exec());
+    return {};
+  }
   const TopKRowFunction top = impl.rows[RowTypeIndex(args.in.dtype)];
   ParallelRanges(stream.exec(), RowCount(args.in), kGrain / std::max<std::int64_t>(cols, 1),
                  [&](std::int64_t begin, std::int64_t end) {

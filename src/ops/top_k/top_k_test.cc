@@ -74,6 +74,37 @@ TEST_F(TopKTest, GivesTheSameBitsOnAnyNumberOfThreads) {
   }
 }
 
+/// Fewer rows than workers are cut into pieces of columns; equal values stand on both sides of cuts.
+TEST_F(TopKTest, RowsInPiecesAreAsWholeOnes) {
+  constexpr std::int64_t kCols = 49157;
+  const auto pool = MakeThreadPool(7);
+  for (const std::int64_t rows : {1, 2, 5}) {
+    for (const std::int64_t k : {1, 3, 64}) {
+      for (const bool bad : {false, true}) {
+        std::vector<float> in = test::RandomFloats(static_cast<std::size_t>(kCols * rows), 11);
+        for (float& value : in) value = std::floor(4 * value);
+        // A row with fewer values than are asked for, in two pieces.
+        for (std::int64_t i = 0; i < kCols; ++i)
+          if (i != 17 && i != kCols - 1) in[static_cast<std::size_t>(i)] = -kInfinity;
+        if (bad) in[in.size() - 1] = NAN;
+        std::vector<std::int32_t> ids(static_cast<std::size_t>(k * rows), 7), expected = ids;
+        std::vector<float> values(ids.size()), expected_values = values;
+        const auto args = [&](auto& to_ids, auto& to_values) {
+          return Args{.in = Rows(in.data(), DataType::kF32, kCols, rows, kCols),
+                      .ids = Rows(to_ids.data(), DataType::kI32, k, rows, k),
+                      .values = Rows(to_values.data(), DataType::kF32, k, rows, k)};
+        };
+        ASSERT_TRUE(Reference(args(expected, expected_values)));
+        for (Kernel* kernel : Kernels()) {
+          ASSERT_TRUE(LaunchOnce<Op>(*kernel, args(ids, values), Stream{pool.get()}));
+          EXPECT_EQ(ids, expected) << kernel->name() << " " << rows << " " << k;
+          EXPECT_THAT(values, testing::Pointwise(testing::NanSensitiveFloatEq(), expected_values));
+        }
+      }
+    }
+  }
+}
+
 TEST_F(TopKTest, EveryFieldOfTheProblemIsInItsKey) {
   test::ExpectEveryFieldInTheKey<Op>(Desc{.rows = 3, .cols = 576, .k = 4});
 }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "core/shrinking_tasks.h"
 #include "ops/gemm/cpu/panel_gemm.h"
 #include "ops/gemm/cpu/panel_pack.h"
 #include "ops/gemm/formats.h"
@@ -7,7 +8,10 @@
 namespace tilewright::gemm {
 namespace {
 
-constexpr int kTasksPerWorker = 4;
+/// Pieces of a worker's lane (see ShrinkingTasks).
+constexpr int kPiecesOfLane = 8;
+/// Runs of panels side by side that a worker must have for that to pay.
+constexpr int kRunsOfWorker = 4;
 /// Sums of a call: of rows by a pair of panels, or of one row by panels side by side.
 constexpr int kAccFloats = kAbreast * kPanelCols;
 static_assert(kAccFloats >= kGemvMaxRows * kPairCols);
@@ -36,7 +40,7 @@ int Min(int a, int b) { return a < b ? a : b; }
 LaunchConfig UsualFetch(const GemmDesc& p, const DeviceSpec& device) {
   LaunchConfig usual;
   if (!device.Has(kFeatureAmxTile)) return usual;
-  const bool abreast = p.m == 1 && p.n >= device.cores * kTasksPerWorker * kAbreast * kPanelCols;
+  const bool abreast = p.m == 1 && p.n >= device.cores * kRunsOfWorker * kAbreast * kPanelCols;
   if (abreast) {
     usual.words[kPanelsWord] = kAbreast;
   } else {
@@ -210,10 +214,8 @@ Status PanelGemv::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
   const int pairs = CeilDiv(shape.n, kPairCols);
   const int panels = CeilDiv(shape.n, kPanelCols);
   const int units = CeilDiv(pairs, unit);
-  const int tasks = Min(units, Workers(stream) == 1 ? 1 : Workers(stream) * kTasksPerWorker);
-  const auto first_pair = [&](int task) {
-    return Min(pairs, static_cast<int>(std::int64_t{units} * task / tasks) * unit);
-  };
+  const int workers = Workers(stream), pieces = workers == 1 ? 1 : kPiecesOfLane;
+  const ShrinkingTasks tasks(units, workers, ShrinkingTasks::LeastOf(units, workers, pieces));
   const auto store = [&](int pair, float* acc) {
     if (gated) {
       config_.ops->gated(acc, shape.m, args.alpha);
@@ -223,10 +225,11 @@ Status PanelGemv::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
       StoreTile({&args, 0, shape.m, col, Min(kPairCols, shape.n - col), acc, kPairCols, false});
     }
   };
-  stream.exec().Run(tasks, [&](int task, int) {
+  stream.exec().Run(tasks.count(), [&](int task, int) {
     alignas(64) float acc[kAccFloats];
-    const int end = first_pair(task + 1);
-    for (int pair = first_pair(task); pair < end;) {
+    const auto [first, last] = tasks[task];
+    const int end = Min(pairs, last * unit);
+    for (int pair = first * unit; pair < end;) {
       GemvArgs call{static_cast<const std::uint8_t*>(args.b) + 2 * pair * panel_bytes,
                     shape.k,
                     staged,

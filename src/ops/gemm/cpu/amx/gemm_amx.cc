@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/fingerprint.h"
+#include "core/shrinking_tasks.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/amx/register.h"
 #include "ops/gemm/cpu/common.h"
@@ -21,6 +22,8 @@ namespace {
 
 /// Rows that are packed at a time, in bytes of packed activations.
 constexpr std::size_t kStageBytes = 16 << 20;
+/// Tasks of a worker at least that pack them.
+constexpr int kPackTasks = 4;
 /// Steps of a chunk at most: a pair of panels takes 36 KB of the L1 unpacked. (The tile unit's share
 /// with 512 rows, weights unpacked before: 71 % with chunks of 16 or 18 steps, 70 with 20, 68 with 12,
 /// 47 with 24, 56 with 128 and 128 rows at a time.)
@@ -52,7 +55,7 @@ constexpr ConfigField kFields[] = {
     {.name = "run", .least = kGroupPanels, .most = 1 << 16, .optional = true},    ///< in panels
     {.name = "chunk", .least = 1, .most = 1 << 16, .optional = true},  ///< of k, in steps
     {.name = "ahead", .least = 1, .most = 4096, .optional = true},     ///< in steps
-    {.name = "tasks", .least = 1, .most = 64, .optional = true},       ///< of a worker
+    {.name = "tasks", .least = 1, .most = 64, .optional = true},       ///< pieces of a lane
 };
 
 /// What is cut into tasks: row tiles by pairs of panels, over `steps` of k.
@@ -60,45 +63,49 @@ struct Sheet {
   int tiles = 0, pairs = 0, steps = 0;
 };
 struct Cut {
-  int blocks = 1;     ///< of row tiles
-  int run_pairs = 1;  ///< pairs of panels of a task
+  int blocks = 1;        ///< of row tiles
+  ShrinkingTasks pairs;  ///< of panels, for each block
 };
 
-/// How long the last of `workers` takes, in cycles. Tasks go by blocks first, so that a worker stays
-/// with its block of rows where the workers are a multiple of the blocks.
+/// How long `workers` take, in cycles. Tasks go by blocks first, so that a worker stays with its block
+/// of rows where the workers are a multiple of the blocks.
 double CyclesOf(const Sheet& sheet, const Cut& cut, int workers) {
   // Of a tile: unpacked, multiplied by one of activations, one of activations from another core's
   // cache or the last level, and 16 rows of D stored, which costs the same for one panel and for
-  // kStoredPanels. A task that is late delays all.
+  // kStoredPanels. Half of the last task is waited for.
   constexpr double kUnpack = 100, kProduct = 45, kFetch = 100, kStore = 1800, kTask = 3000;
-  constexpr double kLate = 0.3;
+  constexpr double kLate = 0.5;
   constexpr std::size_t kStays = 768 << 10;  // bytes of a block in the L2 that the next task finds
   const int tiles = CeilDiv(sheet.tiles, cut.blocks);
-  const int tasks = cut.blocks * CeilDiv(sheet.pairs, cut.run_pairs);
-  const int rounds = CeilDiv(tasks, workers);
   const bool stays = static_cast<std::size_t>(tiles * sheet.steps) * kStepBytes <= kStays;
-  const int fetched = !stays                      ? rounds
-                      : workers % cut.blocks == 0 ? 1
-                                                  : std::min(rounds, cut.blocks);
-  const int panels = kGroupPanels * cut.run_pairs;
-  const double task = kTask + 1.0 * panels * sheet.steps * (kUnpack + kProduct * tiles) +
-                      kStore * tiles * CeilDiv(panels, kStoredPanels);
-  return (rounds + kLate) * task + 1.0 * fetched * tiles * sheet.steps * kFetch;
+  const int most_fetched = !stays ? cut.pairs.pieces() : workers % cut.blocks == 0 ? 1 : cut.blocks;
+  double lane = 1.0 * std::min(cut.pairs.pieces(), most_fetched) * tiles * sheet.steps * kFetch;
+  double task = 0;  // of the last lane, which is as long as any
+  for (int piece = 0; piece < cut.pairs.pieces(); ++piece) {
+    const auto [first, end] = cut.pairs[(piece + 1) * cut.pairs.lanes() - 1];
+    const int panels = kGroupPanels * (end - first);
+    task = kTask + 1.0 * panels * sheet.steps * (kUnpack + kProduct * tiles) +
+           kStore * tiles * CeilDiv(panels, kStoredPanels);
+    lane += task;
+  }
+  const double lanes = cut.blocks * cut.pairs.lanes();
+  return lane * std::max(1.0, lanes / workers) + kLate * task;
 }
 
-/// The best of a few cuts, of some `tasks` a worker (0: of 1 to 4) with at most so many row tiles and
+/// The best of a few cuts, of lanes in some `pieces` (0: 1 to 6) with at most so many row tiles and
 /// pairs. One worker takes the fewest.
-Cut BestCut(const Sheet& sheet, int workers, int tasks, int most_tiles, int most_pairs) {
+Cut BestCut(const Sheet& sheet, int workers, int pieces, int most_tiles, int most_pairs) {
+  constexpr int kMostPieces = 6;
   const int least = CeilDiv(sheet.tiles, most_tiles);
   const int most = std::max(least, CeilDiv(sheet.tiles, kGroupTiles));
   Cut best;
   double best_cycles = 0;
   for (int blocks = least; blocks <= most; blocks = std::min(2 * blocks, most)) {
-    for (int each = tasks != 0 ? tasks : 4; each >= (tasks != 0 ? tasks : 1); --each) {
-      const int wanted = workers == 1 ? 1 : each * workers;
-      const int runs =
-          std::clamp(CeilDiv(wanted, blocks), CeilDiv(sheet.pairs, most_pairs), sheet.pairs);
-      const Cut cut{blocks, CeilDiv(sheet.pairs, runs)};
+    const int lanes = std::max(1, workers / blocks);
+    int each = pieces != 0 ? pieces : workers == 1 ? 1 : kMostPieces;
+    for (const int fewest = pieces != 0 ? pieces : 1; each >= fewest; --each) {
+      const int shortest = ShrinkingTasks::LeastOf(sheet.pairs, lanes, each);
+      const Cut cut{blocks, {sheet.pairs, lanes, std::min(shortest, most_pairs), most_pairs}};
       const double cycles = CyclesOf(sheet, cut, workers);
       if (best_cycles != 0 && cycles >= best_cycles) continue;
       best = cut, best_cycles = cycles;
@@ -144,17 +151,22 @@ KernelDesc DescOf(const AmxConfig& config) {
 /// How a launch is cut.
 struct GemmAmx::Plan {
   int m = 0, steps = 0, panels = 0;
-  int stage_tiles = 0;  ///< row tiles packed at a time
-  int block_tiles = 0;  ///< row tiles of a task
-  int run_panels = 0;   ///< panels of a task
-  int chunk_steps = 0;  ///< of unpacked weights
-  int steps_each = 1;   ///< that one of k takes unpacked
-  int steps_ahead = 0;  ///< of which one group of rows fetches weights
+  int stage_tiles = 0;   ///< row tiles packed at a time
+  int block_tiles = 0;   ///< row tiles of a task
+  ShrinkingTasks pairs;  ///< pairs of panels of a task
+  int most_panels = 0;   ///< of a task
+  int chunk_steps = 0;   ///< of unpacked weights
+  int steps_each = 1;    ///< that one of k takes unpacked
+  int steps_ahead = 0;   ///< of which one group of rows fetches weights
   std::size_t panel_bytes = 0;
   std::size_t staged_bytes = 0, scratch_bytes = 0;  ///< scratch_bytes: one worker's
 
   bool operator==(const Plan&) const = default;
-  int runs() const { return CeilDiv(panels, run_panels); }
+  /// Panels of run `run`, none if it is empty.
+  ShrinkingTasks::Range PanelsOf(int run) const {
+    const auto [first, end] = pairs[run];
+    return {first * kGroupPanels, std::min(end * kGroupPanels, panels)};
+  }
   std::size_t TotalBytes(int workers) const {
     return staged_bytes + scratch_bytes * static_cast<std::size_t>(workers);
   }
@@ -209,7 +221,7 @@ std::vector<LaunchSpec> GemmAmx::Specs(const GemmDesc& problem, const DeviceSpec
     for (const int run : {16, 256}) add({{kChunkWord, chunk}, {kRunWord, run}});
   }
   for (const int ahead : {10, 20, 80}) add({{kAheadWord, ahead}});
-  for (const int tasks : {1, 2, 8}) {
+  for (const int tasks : {1, 2, 4}) {
     add({{kTasksWord, tasks}});
     add({{kTasksWord, tasks}, {kRowsWord, 512}});
   }
@@ -250,13 +262,15 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
   const Cut cut = BestCut({plan.stage_tiles, CeilDiv(plan.panels, kGroupPanels), plan.steps},
                           workers, word(kTasksWord, 0), most_tiles, most_pairs);
   plan.block_tiles = CeilDiv(plan.stage_tiles, cut.blocks);
-  plan.run_panels = cut.run_pairs * kGroupPanels;
+  plan.pairs = cut.pairs;
+  const auto [first, end] = cut.pairs[cut.pairs.lanes() - 1];
+  plan.most_panels = (end - first) * kGroupPanels;
   plan.chunk_steps = (plan.block_tiles <= kGroupTiles ? plan.steps : chunk) * plan.steps_each;
   const bool chunked = plan.chunk_steps < plan.steps * plan.steps_each;
   if (!chunked) plan.steps_ahead = word(kAheadWord, kStepsAhead);
   plan.staged_bytes = static_cast<std::size_t>(plan.stage_tiles) * tile_bytes;
   plan.scratch_bytes =
-      ScratchBytes(plan.chunk_steps, plan.block_tiles, chunked ? plan.run_panels : kStoredPanels);
+      ScratchBytes(plan.chunk_steps, plan.block_tiles, chunked ? plan.most_panels : kStoredPanels);
   return plan;
 }
 
@@ -311,8 +325,8 @@ double GemmAmx::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   const double compute_us =
       weights * blocks *
       (unpack_us + first * tile_us / 0.8 + (row_tiles / blocks - first) * tile_us / rest_share);
-  const double tasks = blocks * plan.runs();
-  const double rounds = std::ceil(tasks / workers) * workers / tasks;
+  const double pairs = blocks * CeilDiv(plan.panels, kGroupPanels);
+  const double rounds = std::ceil(pairs / workers) * workers / pairs;
   const double bytes = static_cast<double>(plan.panels) * static_cast<double>(plan.panel_bytes);
   const double memory_us = bytes / gemm::ReadRate(device, bytes) * 1e-3;
   const double pack_us = 1e-4 * p.m * p.k / workers;
@@ -338,12 +352,15 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
   const int stage_rows = plan.stage_tiles * kTileRowCount;
   for (int first_row = 0; first_row < shape.m; first_row += stage_rows) {
     const int rows = std::min(stage_rows, shape.m - first_row);
-    executor.Run(CeilDiv(rows, kTileRowCount), [&](int tile, int) {
-      const int row = tile * kTileRowCount;
+    const int tiles = CeilDiv(rows, kTileRowCount);
+    const int steps_a = plan.chunk_steps / plan.steps_each, chunks = CeilDiv(plan.steps, steps_a);
+    const int parts = std::clamp(CeilDiv(kPackTasks * workers, tiles), 1, chunks);
+    executor.Run(tiles * parts, [&](int index, int) {
+      const int tile = index / parts, part = index % parts, row = tile * kTileRowCount;
       const float* from = a + (first_row + row) * lda;
-      const int steps_a = plan.chunk_steps / plan.steps_each;
-      for (int step = 0; step < plan.steps; step += steps_a) {
-        const int steps = std::min(steps_a, plan.steps - step), k = step * kStepK;
+      for (int chunk = chunks * part / parts; chunk < chunks * (part + 1) / parts; ++chunk) {
+        const int step = chunk * steps_a, k = step * kStepK;
+        const int steps = std::min(steps_a, plan.steps - step);
         pack(
             from + k, lda, std::min(kTileRowCount, rows - row),
             std::min(steps * kStepK, shape.k - k),
@@ -351,8 +368,10 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
       }
     });
     const int block_rows = plan.block_tiles * kTileRowCount, blocks = CeilDiv(rows, block_rows);
-    executor.Run(blocks * plan.runs(), [&](int index, int worker) {
-      const int block = index % blocks, first_panel = index / blocks * plan.run_panels;
+    executor.Run(blocks * plan.pairs.count(), [&](int index, int worker) {
+      const int block = index % blocks;
+      const auto [first_panel, end_panel] = plan.PanelsOf(index / blocks);
+      if (first_panel == end_panel) return;
       const int row = first_row + block * block_rows;
       const std::int64_t column = first_panel * kColumns / (gated ? 2 : 1);
       PanelTask task;
@@ -363,7 +382,7 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
       task.b = static_cast<const std::uint8_t*>(args.b) +
                static_cast<std::size_t>(first_panel) * plan.panel_bytes;
       task.panel_bytes = plan.panel_bytes;
-      task.panels = std::min(plan.run_panels, plan.panels - first_panel);
+      task.panels = end_panel - first_panel;
       task.chunk_steps = plan.chunk_steps;
       task.steps_ahead = plan.steps_ahead;
       task.gated = gated;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/fingerprint.h"
+#include "core/shrinking_tasks.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/int8/arrange.h"
 #include "ops/gemm/cpu/int8/gemm_int8_grouped.h"
@@ -34,6 +35,9 @@ double QuadCost(const BlockFormat& format) {
   if (quads == 0) return 1.5;
   return quads >= 8 && format.sub_block == kBlock ? 0.77 : 0.92;
 }
+
+/// Tasks of a worker where there are several row tiles; pieces of its lane where there is one.
+constexpr int kTasksOfWorker = 8, kPiecesOfLane = 8;
 
 /// Words of the launch configuration, behind the number of threads.
 enum Word : std::size_t { kChunkWord = 1, kTasksWord = 2 };
@@ -147,33 +151,29 @@ Status CheckCall(const Kernel& kernel, const BlockFormat& format, const GemmArgs
   return {};
 }
 
-/// How a launch is cut. Row tiles are as even as they go; a task is `panel_chunk` panels by
-/// `tile_chunk` tiles. Tasks are handed out in ascending order.
+/// How a launch is cut. Row tiles are as even as they go; a task is a run of panels by `tile_chunk`
+/// tiles.
 struct GemmInt8::Plan {
   int m, blocks, panels;
   int tiles, tile_chunk;
-  int panel_chunk;
-  int stripes;  ///< see FirstPanel
+  int step;  ///< panels that stay together
+  /// Of `step` panels. With one row tile in lanes, so that what a worker fetches beyond its task is what
+  /// it reads next. With more all of a size, chunks of rows innermost: workers side by side read the
+  /// same panels.
+  ShrinkingTasks runs;
   std::size_t panel_bytes, row_bytes;
 
   int FirstRow(int tile) const {
     return static_cast<int>(static_cast<std::int64_t>(tile) * m / tiles);
   }
   int tile_chunks() const { return CeilDiv(tiles, tile_chunk); }
-  int panel_chunks() const { return CeilDiv(panels, panel_chunk); }
-  int stripe_chunks() const { return CeilDiv(panel_chunks(), stripes); }
-  int tasks() const { return tile_chunks() * stripes * stripe_chunks(); }
-
-  /// First panel of a task; beyond the last panel when the task is empty. With one row tile,
-  /// successive tasks walk `stripes` far-apart runs in turn: workers that keep pace each stream one
-  /// run, so that what a worker prefetches beyond its task is what it reads next. With more, row
-  /// chunks are innermost: workers side by side read the same panels.
-  int FirstPanel(int task) const {
-    const int index = task / tile_chunks();
-    const int chunk = index % stripes * stripe_chunks() + index / stripes;
-    return chunk * panel_chunk;
-  }
+  int tasks() const { return tile_chunks() * runs.count(); }
   int FirstTile(int task) const { return task % tile_chunks() * tile_chunk; }
+  /// Panels of a task, none if it is empty.
+  ShrinkingTasks::Range PanelsOf(int task) const {
+    const auto [first, end] = runs[task / tile_chunks()];
+    return {first * step, std::min(end * step, panels)};
+  }
 
   bool operator==(const Plan&) const = default;
 };
@@ -273,20 +273,25 @@ GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int worker
   plan.row_bytes =
       static_cast<std::size_t>(plan.blocks) * static_cast<std::size_t>(RecordBytes(format_));
   plan.tiles = CeilDiv(shape.m, desc_.tile_m);
-  // With one tile a task only streams weights: four chunks a worker even out a late one. With many,
-  // eight tasks a worker.
-  const int target = word(kTasksWord, plan.tiles == 1 ? 4 : 8) * workers;
+  plan.step = gated ? 2 : 1;
+  plan.tile_chunk = plan.tiles;
+  const int units = CeilDiv(plan.panels, plan.step);
+  if (plan.tiles == 1) {
+    // Tasks only stream weights.
+    const int pieces = workers == 1 ? 1 : word(kTasksWord, kPiecesOfLane);
+    plan.runs = ShrinkingTasks(units, workers, ShrinkingTasks::LeastOf(units, workers, pieces));
+    return plan;
+  }
+  const int target = word(kTasksWord, kTasksOfWorker) * workers;
   const std::size_t chunk_bytes = static_cast<std::size_t>(word(kChunkWord, kChunkBytes >> 10))
                                   << 10;
-  const int step = gated ? 2 : 1;
   const int fitting = std::max<int>(1, static_cast<int>(chunk_bytes / plan.panel_bytes));
-  int chunks = workers == 1 ? 1 : std::min(plan.panels / step, CeilDiv(target, plan.tiles));
+  int chunks = workers == 1 ? 1 : std::min(plan.panels / plan.step, CeilDiv(target, plan.tiles));
   chunks = std::max({chunks, CeilDiv(plan.panels, fitting), 1});
-  plan.panel_chunk = CeilDiv(CeilDiv(plan.panels, chunks), step) * step;
-  const int across = CeilDiv(plan.panels, plan.panel_chunk);
-  const int down = workers == 1 ? 1 : std::clamp(CeilDiv(target, across), 1, plan.tiles);
+  const int chunk = CeilDiv(CeilDiv(plan.panels, chunks), plan.step);
+  plan.runs = ShrinkingTasks(units, 1, chunk, chunk);
+  const int down = workers == 1 ? 1 : std::clamp(CeilDiv(target, plan.runs.count()), 1, plan.tiles);
   plan.tile_chunk = CeilDiv(plan.tiles, down);
-  plan.stripes = plan.tiles == 1 ? std::min(workers, across) : 1;
   return plan;
 }
 
@@ -331,16 +336,16 @@ Status GemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspac
 
   const auto compute = isa_.ops->compute[IndexOf(format_)];
   executor.Run(plan.tasks(), [&](int task, int) {
-    const int first_panel = plan.FirstPanel(task);
+    const auto [first_panel, end_panel] = plan.PanelsOf(task);
     const int first_tile = plan.FirstTile(task);
-    if (first_panel >= plan.panels) return;
+    if (first_panel == end_panel) return;
     const int last_tile = std::min(first_tile + plan.tile_chunk, plan.tiles);
     const int first_column = first_panel * kPanelColumns / (gated ? 2 : 1);
     TileArgs tile;
     tile.b = static_cast<const std::uint8_t*>(args.b) +
              static_cast<std::size_t>(first_panel) * plan.panel_bytes;
     tile.panel_bytes = plan.panel_bytes;
-    tile.panels = std::min(plan.panel_chunk, plan.panels - first_panel);
+    tile.panels = end_panel - first_panel;
     tile.blocks = plan.blocks;
     tile.gated = gated;
     tile.alpha = args.alpha;

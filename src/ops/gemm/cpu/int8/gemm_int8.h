@@ -68,7 +68,7 @@ class GemmInt8 final : public gemm::CpuKernel {
   GemmInt8(const IsaConfig& isa, DataType activations, const BlockFormat& format);
 
   /// Also "chunk=N", KiB of packed weights of a task that are to stay in the L2 (kChunkBytes), and "tasks=N" of a worker
-  /// (eight, or four where one tile has all rows). Other ones are offered with the best instruction set that the device has.
+  /// (eight; where one tile has all rows, so many pieces of its lane, see ShrinkingTasks). Other ones are offered with the best instruction set that the device has.
   std::span<const ConfigField> ConfigFields() const override;
   std::vector<LaunchSpec> Specs(const GemmDesc& problem, const DeviceSpec& device,
                                 const LaunchLimits& limits) const override;

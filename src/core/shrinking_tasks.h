@@ -1,0 +1,65 @@
+#pragma once
+
+#include <climits>
+
+namespace tilewright {
+
+/// Consecutive units of work cut into tasks for workers whose speeds differ or change meanwhile: into
+/// lanes of about equal length, one for each worker, and each lane into pieces of half of what is left
+/// of it. The tasks are in the order in which to hand them out: the first pieces of all lanes, then the
+/// second ones. So the long ones run first, and what a late worker still holds at the end is short.
+/// Workers that keep pace stay in their lanes, each reading on where it stopped.
+///
+/// Factoring (Hummel, Schonberg, Flynn 1992), with a lane's pieces side by side.
+class ShrinkingTasks {
+ public:
+  struct Range {
+    int first = 0, end = 0;  ///< [first, end); empty where a lane has fewer pieces than others
+    constexpr bool operator==(const Range&) const = default;
+  };
+
+  constexpr ShrinkingTasks() = default;
+  /// At least one unit and one lane; pieces of at least `least` units, but for the last of a lane, and at
+  /// most `most` >= `least` >= 1. None is longer than the first of the last lane.
+  constexpr ShrinkingTasks(int units, int lanes, int least, int most = INT_MAX)
+      : units_(units), lanes_(lanes < units ? lanes : units), least_(least), most_(most) {
+    for (int left = Longest(); left > 0; left -= PieceOf(left)) ++pieces_;
+  }
+
+  constexpr int count() const { return lanes_ * pieces_; }
+  constexpr int lanes() const { return lanes_; }
+  /// Of the longest lane.
+  constexpr int pieces() const { return pieces_; }
+
+  /// Of task 0 to count() - 1. All of them together are all units, each once.
+  constexpr Range operator[](int task) const {
+    const int lane = task % lanes_, piece = task / lanes_;
+    const int end = Start(lane + 1);
+    int first = Start(lane);
+    for (int i = 0; i < piece; ++i) first += PieceOf(end - first);
+    return {first, piece + 1 < pieces_ ? first + PieceOf(end - first) : end};
+  }
+
+  /// The `least` with which lanes have `pieces` >= 1, or fewer where they are short.
+  static constexpr int LeastOf(int units, int lanes, int pieces) {
+    const int longest = (units + lanes - 1) / lanes;
+    const int halvings = pieces < 31 ? pieces - 1 : 30;
+    return ((longest - 1) >> halvings) + 1;
+  }
+
+  constexpr bool operator==(const ShrinkingTasks&) const = default;
+
+ private:
+  constexpr int Start(int lane) const {
+    return static_cast<int>(static_cast<long long>(units_) * lane / lanes_);
+  }
+  constexpr int Longest() const { return (units_ + lanes_ - 1) / lanes_; }
+  constexpr int PieceOf(int left) const {
+    const int half = left - left / 2, piece = half < least_ ? least_ : half < most_ ? half : most_;
+    return piece < left ? piece : left;
+  }
+
+  int units_ = 1, lanes_ = 1, least_ = 1, most_ = 1, pieces_ = 0;
+};
+
+}  // namespace tilewright
