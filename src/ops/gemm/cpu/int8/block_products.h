@@ -30,7 +30,7 @@ struct PanelCursor {
   const std::uint8_t* codes;
   const std::uint8_t* scales;
   BlockAhead near;  ///< into the L1
-  BlockAhead far;   ///< into the L2, for few rows
+  BlockAhead far;   ///< into the L2
 };
 
 /// Bytes from the factors of a vector of columns to those of the next.
@@ -39,25 +39,20 @@ constexpr int kScaleStep = Vec::kColumns*(Block::kFormat.scale == Factor::kF16Ti
                                               ? 1
                                               : Block::kFormat.scale_bytes());
 
-/// Blocks that the software prefetch runs ahead of the arithmetic. On one Zen 4 core that streams
-/// q4_1 from memory: no prefetch 19 GB/s, 10 blocks 22, 25 blocks 28, 40 blocks 29, 80 blocks 26;
-/// q8_0 wants the same number of blocks. It crosses from panel to panel, and beyond the last one:
-/// prefetches never fault.
+/// Blocks that the software prefetch runs ahead of the arithmetic, into the L1. It crosses from panel to
+/// panel, and beyond the last one: prefetches never fault.
 ///
-/// Tiles of few rows wait for memory, and a core of a Xeon (Sapphire Rapids) may have more lines on
-/// their way to its L2 than to its L1: they are fetched into the L2 further ahead, and into the L1
-/// from there. One row by 4096 x 14336 from memory on two threads, us with 40 blocks ahead into the L1
-/// alone and so: q4_k 1,374 and 1,212, q5_k 1,860 and 1,555, q6_k 1,961 and 1,642, q8_0 2,273 and
-/// 2,147, mxfp4 1,336 and 1,168, q2_k 846 and 822; 8 to 32 KiB and 10 to 30 blocks are alike. With 64
-/// rows it costs 2 %.
-constexpr int kPrefetchBlocks = 40;
-template <int R>
-constexpr bool kFewRows = R <= 4;
-template <int R>
-constexpr int kBlocksNear = kFewRows<R> ? 20 : kPrefetchBlocks;
+/// A core may have more lines on their way to its L2 than to its L1, so all are fetched into the L2
+/// further ahead, and into the L1 from there. One row by 4096 x 14336 from memory on two threads of a Xeon
+/// (Sapphire Rapids), us with 40 blocks ahead into the L1 alone and so: q4_k 1,374 and 1,212, q5_k 1,860
+/// and 1,555, q6_k 1,961 and 1,642, q8_0 2,273 and 2,147, mxfp4 1,336 and 1,168, q2_k 846 and 822; 8 to 32
+/// KiB and 10 to 30 blocks are alike. Eight sequences of Llama-3.2-1B's shape on two cores of a Zen 4, tokens
+/// a second: q4_0 218 to 236 and 257 to 260, q8_0 150 to 156 and 201 to 243; prompts of 512 are alike or up to
+/// 6 % faster.
+constexpr int kBlocksNear = 20;
 /// 16 KiB beyond what goes to the L1.
 template <class Block>
-constexpr int kBlocksFar = 20 +
+constexpr int kBlocksFar = kBlocksNear +
                            (16 << 10) / (CodeBytes(Block::kFormat) + FactorBytes(Block::kFormat));
 
 /// Whether the L1 is asked for blocks at all. One or two rows of bytes, of which there is nothing to
@@ -103,7 +98,7 @@ inline __attribute__((always_inline)) void Prefetch(const PanelCursor& at) {
       return line < kOfCodes ? ahead.codes + 64 * line : ahead.factors + 64 * (line - kOfCodes);
     };
     if constexpr (kFetchesNear<Block, R>) __builtin_prefetch(place(at.near), 0, 3);
-    if constexpr (kFewRows<R>) __builtin_prefetch(place(at.far), 0, 2);
+    __builtin_prefetch(place(at.far), 0, 2);
   }
 }
 

@@ -62,7 +62,7 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
       at.codes += CodeBytes(kFormat);
       at.scales += kIntegers ? IntegerBytes(kFormat) : HalfBytes(kFormat);
       Step<Block>(at.near, args.blocks, args.panel_bytes);
-      if constexpr (kFewRows<R>) Step<Block>(at.far, args.blocks, args.panel_bytes);
+      Step<Block>(at.far, args.blocks, args.panel_bytes);
     }
     if constexpr (kIntegers) at.scales += HalfBytes(kFormat);
   }
@@ -93,8 +93,7 @@ __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
   const auto ahead = [&args](int distance) {
     return StartAhead<Block>(args.b, args.blocks, args.panel_bytes, distance);
   };
-  PanelCursor at = {nullptr, nullptr, ahead(kBlocksNear<R>), {}};
-  if constexpr (kFewRows<R>) at.far = ahead(kBlocksFar<Block>);
+  PanelCursor at = {nullptr, nullptr, ahead(kBlocksNear), ahead(kBlocksFar<Block>)};
   for (int panel = 0; panel < args.panels; panel += step) {
     const std::uint8_t* b = args.b + static_cast<std::size_t>(panel) * args.panel_bytes;
     const int column = panel / step * kPanelColumns;
