@@ -10,7 +10,8 @@ namespace tilewright {
 /// second ones. So the long ones run first, and what a late worker still holds at the end is short.
 /// Workers that keep pace stay in their lanes, each reading on where it stopped.
 ///
-/// Factoring (Hummel, Schonberg, Flynn 1992), with a lane's pieces side by side.
+/// Factoring (Hummel, Schonberg, Flynn 1992), with a lane's pieces side by side. Making one and finding a
+/// task take as long as the logarithm of a lane.
 class ShrinkingTasks {
  public:
   struct Range {
@@ -23,20 +24,24 @@ class ShrinkingTasks {
   /// most `most` >= `least` >= 1. None is longer than the first of the last lane.
   constexpr ShrinkingTasks(int units, int lanes, int least, int most = INT_MAX)
       : units_(units), lanes_(lanes < units ? lanes : units), least_(least), most_(most) {
-    for (int left = Longest(); left > 0; left -= PieceOf(left)) ++pieces_;
+    const int alike = AlikeOf(longest());
+    pieces_ = alike;
+    for (int left = longest() - alike * most_; left > 0; left -= PieceOf(left)) ++pieces_;
   }
 
   constexpr int count() const { return lanes_ * pieces_; }
   constexpr int lanes() const { return lanes_; }
-  /// Of the longest lane.
-  constexpr int pieces() const { return pieces_; }
+  constexpr int longest() const { return (units_ + lanes_ - 1) / lanes_; }  ///< units of a lane
+  constexpr int pieces() const { return pieces_; }                          ///< of the longest lane
 
   /// Of task 0 to count() - 1. All of them together are all units, each once.
   constexpr Range operator[](int task) const {
     const int lane = task % lanes_, piece = task / lanes_;
     const int end = Start(lane + 1);
     int first = Start(lane);
-    for (int i = 0; i < piece; ++i) first += PieceOf(end - first);
+    const int alike = AlikeOf(end - first), skipped = alike < piece ? alike : piece;
+    first += skipped * most_;
+    for (int i = skipped; i < piece; ++i) first += PieceOf(end - first);
     return {first, piece + 1 < pieces_ ? first + PieceOf(end - first) : end};
   }
 
@@ -53,10 +58,15 @@ class ShrinkingTasks {
   constexpr int Start(int lane) const {
     return static_cast<int>(static_cast<long long>(units_) * lane / lanes_);
   }
-  constexpr int Longest() const { return (units_ + lanes_ - 1) / lanes_; }
   constexpr int PieceOf(int left) const {
     const int half = left - left / 2, piece = half < least_ ? least_ : half < most_ ? half : most_;
     return piece < left ? piece : left;
+  }
+
+  /// Pieces of `most` that a lane of so many units begins with: the half is more.
+  constexpr int AlikeOf(int left) const {
+    const long long beyond = left - 2LL * most_ + 1;
+    return beyond >= 0 ? static_cast<int>(beyond / most_) + 1 : 0;
   }
 
   int units_ = 1, lanes_ = 1, least_ = 1, most_ = 1, pieces_ = 0;

@@ -76,20 +76,20 @@ double CyclesOf(const Sheet& sheet, const Cut& cut, int workers) {
   constexpr double kUnpack = 100, kProduct = 45, kFetch = 100, kStore = 1800, kTask = 3000;
   constexpr double kLate = 0.5;
   constexpr std::size_t kStays = 768 << 10;  // bytes of a block in the L2 that the next task finds
-  const int tiles = CeilDiv(sheet.tiles, cut.blocks);
+  const int tiles = CeilDiv(sheet.tiles, cut.blocks), pieces = cut.pairs.pieces();
+  const double panel = 1.0 * sheet.steps * (kUnpack + kProduct * tiles);
   const bool stays = static_cast<std::size_t>(tiles * sheet.steps) * kStepBytes <= kStays;
-  const int most_fetched = !stays ? cut.pairs.pieces() : workers % cut.blocks == 0 ? 1 : cut.blocks;
-  double lane = 1.0 * std::min(cut.pairs.pieces(), most_fetched) * tiles * sheet.steps * kFetch;
-  double task = 0;  // of the last lane, which is as long as any
-  for (int piece = 0; piece < cut.pairs.pieces(); ++piece) {
-    const auto [first, end] = cut.pairs[(piece + 1) * cut.pairs.lanes() - 1];
-    const int panels = kGroupPanels * (end - first);
-    task = kTask + 1.0 * panels * sheet.steps * (kUnpack + kProduct * tiles) +
-           kStore * tiles * CeilDiv(panels, kStoredPanels);
-    lane += task;
-  }
+  const int most_fetched = !stays ? pieces : workers % cut.blocks == 0 ? 1 : cut.blocks;
+  const double fetched = 1.0 * std::min(pieces, most_fetched) * tiles * sheet.steps * kFetch;
+  const auto tasks = [&](int pairs, int count) {
+    const int panels = kGroupPanels * pairs;
+    const int stores = std::max(count, CeilDiv(panels, kStoredPanels));
+    return count * kTask + panels * panel + kStore * tiles * stores;
+  };
+  const auto [first, end] = cut.pairs[cut.pairs.count() - 1];  // the last lane is as long as any
   const double lanes = cut.blocks * cut.pairs.lanes();
-  return lane * std::max(1.0, lanes / workers) + kLate * task;
+  return (tasks(cut.pairs.longest(), pieces) + fetched) * std::max(1.0, lanes / workers) +
+         kLate * tasks(end - first, 1);
 }
 
 /// The best of a few cuts, of lanes in some `pieces` (0: 1 to 6) with at most so many row tiles and

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -209,6 +210,29 @@ TEST(GemmAmxTest, EveryCutGivesTheSameBits) {
     }
   }
   if (cuts == 0) GTEST_SKIP() << "no AVX-512 BF16";
+}
+
+// Every launch is cut anew, and every candidate for each number of workers: 31 times as many columns must
+// not take longer by much more than their logarithm.
+TEST(GemmAmxTest, ManyColumnsAreCutAsFastAsFew) {
+  Kernel& kernel = *EmulatedKernels().Find(
+      std::string("gemm.f32_q4_0_f32.tn.amx.32x32x32.q4_0x16x4.abf16") + test::kEmulated);
+  GemmDesc problem = Packed(DataType::kQ4_0, 512, kernel.desc().pack_b);
+  problem.k = 2048;
+  DeviceSpec device = SapphireRapids();
+  device.cores = 16;
+  const auto seconds = [&](int n) {
+    problem.n = n;
+    double least = 1e9;
+    for (int i = 0; i < 5; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      EXPECT_GT(kernel.PartialsBytes(problem, {}, device), 0u);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      least = std::min(least, took.count());
+    }
+    return least;
+  };
+  EXPECT_LT(seconds(31 * 4096), 100 * seconds(4096));
 }
 
 TEST(GemmAmxTest, WhatIsReservedServesFewerWorkersToo) {
