@@ -17,6 +17,11 @@ class ShrinkingTasks {
   struct Range {
     int first = 0, end = 0;  ///< [first, end); empty where a lane has fewer pieces than others
     constexpr bool operator==(const Range&) const = default;
+    constexpr bool empty() const { return first == end; }
+    /// In parts, `each` of a unit but for the last one, which may have fewer: there are `all`.
+    constexpr Range InParts(int each, int all) const {
+      return {first * each, end * each < all ? end * each : all};
+    }
   };
 
   constexpr ShrinkingTasks() = default;

@@ -162,11 +162,6 @@ struct GemmAmx::Plan {
   std::size_t staged_bytes = 0, scratch_bytes = 0;  ///< scratch_bytes: one worker's
 
   bool operator==(const Plan&) const = default;
-  /// Panels of run `run`, none if it is empty.
-  ShrinkingTasks::Range PanelsOf(int run) const {
-    const auto [first, end] = pairs[run];
-    return {first * kGroupPanels, std::min(end * kGroupPanels, panels)};
-  }
   std::size_t TotalBytes(int workers) const {
     return staged_bytes + scratch_bytes * static_cast<std::size_t>(workers);
   }
@@ -370,8 +365,9 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
     const int block_rows = plan.block_tiles * kTileRowCount, blocks = CeilDiv(rows, block_rows);
     executor.Run(blocks * plan.pairs.count(), [&](int index, int worker) {
       const int block = index % blocks;
-      const auto [first_panel, end_panel] = plan.PanelsOf(index / blocks);
-      if (first_panel == end_panel) return;
+      const ShrinkingTasks::Range pairs = plan.pairs[index / blocks];
+      if (pairs.empty()) return;
+      const auto [first_panel, end_panel] = pairs.InParts(kGroupPanels, plan.panels);
       const int row = first_row + block * block_rows;
       const std::int64_t column = first_panel * kColumns / (gated ? 2 : 1);
       PanelTask task;

@@ -29,8 +29,8 @@ struct AmxConfig {
 /// An element of D depends on its row of A and its column of B alone, whatever rows, threads and
 /// chunks: but batches of few rows get another kernel, so this is not declared batch invariant.
 ///
-/// The tasks are (block of rows) x (run of panels), runs innermost: workers side by side share a
-/// block of rows, which stays in their L2. Immutable; Launch may run on many threads, each with its own workspace.
+/// The tasks are (block of rows) x (run of panels that shrinks, see ShrinkingTasks), blocks innermost: a worker that
+/// keeps pace stays with its block, which stays in its L2. Immutable; Launch may run on many threads, each with its own workspace.
 class GemmAmx final : public gemm::CpuKernel {
  public:
   explicit GemmAmx(const AmxConfig& config);

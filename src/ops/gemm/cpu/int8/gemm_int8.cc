@@ -169,11 +169,6 @@ struct GemmInt8::Plan {
   int tile_chunks() const { return CeilDiv(tiles, tile_chunk); }
   int tasks() const { return tile_chunks() * runs.count(); }
   int FirstTile(int task) const { return task % tile_chunks() * tile_chunk; }
-  /// Panels of a task, none if it is empty.
-  ShrinkingTasks::Range PanelsOf(int task) const {
-    const auto [first, end] = runs[task / tile_chunks()];
-    return {first * step, std::min(end * step, panels)};
-  }
 
   bool operator==(const Plan&) const = default;
 };
@@ -336,9 +331,10 @@ Status GemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspac
 
   const auto compute = isa_.ops->compute[IndexOf(format_)];
   executor.Run(plan.tasks(), [&](int task, int) {
-    const auto [first_panel, end_panel] = plan.PanelsOf(task);
+    const ShrinkingTasks::Range run = plan.runs[task / plan.tile_chunks()];
+    if (run.empty()) return;
+    const auto [first_panel, end_panel] = run.InParts(plan.step, plan.panels);
     const int first_tile = plan.FirstTile(task);
-    if (first_panel == end_panel) return;
     const int last_tile = std::min(first_tile + plan.tile_chunk, plan.tiles);
     const int first_column = first_panel * kPanelColumns / (gated ? 2 : 1);
     TileArgs tile;

@@ -9,6 +9,7 @@
 
 #include "core/block_format.h"
 #include "core/fingerprint.h"
+#include "core/shrinking_tasks.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/common.h"
 #include "ops/gemm/cpu/w8a8/pack.h"
@@ -23,7 +24,8 @@ constexpr std::size_t kStageBytes = 16 << 20;
 constexpr std::size_t kBlockBytes = 1 << 20;
 /// Panels whose products wait for the epilogue, an even number.
 constexpr int kPiecePanels = 8;
-constexpr int kTasksPerWorker = 4;
+/// Tasks of a worker that smaller blocks of rows make possible, and pieces of its lane of panels.
+constexpr int kTasksPerWorker = 4, kPiecesOfLane = 6;
 constexpr double kRegionUs = 1.0;   ///< a parallel region on spinning workers
 constexpr double kRoundUs = 1e-4;   ///< time of an element
 constexpr double kFinishUs = 4e-4;  ///< time of an element of D that has an epilogue
@@ -72,13 +74,12 @@ KernelDesc DescOf(const IsaConfig& isa, DataType type_b) {
 /// How a launch is cut.
 struct GemmW8A8::Plan {
   int panels = 0;
-  int stage_tiles = 0;  ///< row tiles rounded at a time
-  int block_tiles = 0;  ///< row tiles of a task
-  int run_panels = 0;   ///< panels of a task, an even number
+  int stage_tiles = 0;   ///< row tiles rounded at a time
+  int block_tiles = 0;   ///< row tiles of a task
+  ShrinkingTasks pairs;  ///< of panels, of a task
   std::size_t tile_bytes = 0, panel_bytes = 0;
 
   bool operator==(const Plan&) const = default;
-  int runs() const { return CeilDiv(panels, run_panels); }
   std::size_t staged_bytes() const { return static_cast<std::size_t>(stage_tiles) * tile_bytes; }
   std::size_t scales_bytes() const {
     return static_cast<std::size_t>(stage_tiles) * kTileRowCount * sizeof(float);
@@ -125,8 +126,9 @@ GemmW8A8::Plan GemmW8A8::MakePlan(const GemmShape& shape, int workers, const Lau
   plan.block_tiles = CeilDiv(plan.stage_tiles, blocks);
   blocks = CeilDiv(plan.stage_tiles, plan.block_tiles);
   const int most_pairs = CeilDiv(word(kRunWord, plan.panels), 2);
-  const int runs = std::clamp(CeilDiv(wanted, blocks), CeilDiv(pairs, most_pairs), pairs);
-  plan.run_panels = CeilDiv(pairs, runs) * 2;
+  const int lanes = std::max(1, workers / blocks), pieces = workers == 1 ? 1 : kPiecesOfLane;
+  const int least = ShrinkingTasks::LeastOf(pairs, lanes, pieces);
+  plan.pairs = ShrinkingTasks(pairs, lanes, std::min(least, most_pairs), most_pairs);
   return plan;
 }
 
@@ -180,8 +182,8 @@ double GemmW8A8::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   const double rows = isa_.amx ? CeilDiv(p.m, kTileRowCount) * kTileRowCount : p.m;
   const double compute_us = 2e-3 * rows * plan.panels * kColumns * p.k / (rate * isa_.share);
   const double blocks = CeilDiv(CeilDiv(p.m, kTileRowCount), plan.block_tiles);
-  const double tasks = blocks * plan.runs();
-  const double rounds = std::ceil(tasks / workers) * workers / tasks;
+  const double pairs = blocks * CeilDiv(plan.panels, 2);
+  const double rounds = std::ceil(pairs / workers) * workers / pairs;
   const double bytes = static_cast<double>(plan.panels) * static_cast<double>(plan.panel_bytes);
   const double memory_us = bytes / gemm::ReadRate(device, bytes) * 1e-3;
   const bool finishes = p.epilogue != Epilogue::kNone || p.scaling != Scaling::kOneZero;
@@ -220,15 +222,17 @@ Status GemmW8A8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspac
                           row_scales + row);
     });
     const int block_rows = plan.block_tiles * kTileRowCount;
-    executor.Run(CeilDiv(rows, block_rows) * plan.runs(), [&](int index, int worker) {
-      const int block = index / plan.runs(), row = block * block_rows;
-      const int first = index % plan.runs() * plan.run_panels;
-      const int last = std::min(first + plan.run_panels, plan.panels);
+    const int blocks = CeilDiv(rows, block_rows);
+    executor.Run(blocks * plan.pairs.count(), [&](int index, int worker) {
+      const ShrinkingTasks::Range pairs = plan.pairs[index / blocks];
+      if (pairs.empty()) return;
+      const int row = index % blocks * block_rows;
+      const auto [first, last] = pairs.InParts(2, plan.panels);
       const int step = direct ? last - first : kPiecePanels;
       for (int panel = first; panel < last; panel += step) {
         const int column = panel * kColumns;
         Task task;
-        task.a = staged + static_cast<std::size_t>(block * plan.block_tiles) * plan.tile_bytes;
+        task.a = staged + static_cast<std::size_t>(row / kTileRowCount) * plan.tile_bytes;
         task.row_scales = row_scales + row;
         task.rows = std::min(block_rows, rows - row);
         task.k = shape.k;

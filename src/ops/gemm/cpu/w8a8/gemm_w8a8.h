@@ -30,8 +30,8 @@ struct IsaConfig {
 /// Less accurate than the kernels of kI8, which problems that allow kW8A8 may get as well; so the row
 /// of a batch may come from another kernel than a row alone, and this is not declared batch invariant.
 ///
-/// The tasks are (block of rows) x (run of panels), runs innermost: workers side by side share a
-/// block of rows, which stays in their L2. Immutable; Launch may run on many threads, each with its own
+/// The tasks are (block of rows) x (run of panels that shrinks, see ShrinkingTasks), blocks innermost: a worker that
+/// keeps pace stays with its block, which stays in its L2. Immutable; Launch may run on many threads, each with its own
 /// workspace.
 class GemmW8A8 final : public gemm::CpuKernel {
  public:
