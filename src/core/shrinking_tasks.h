@@ -57,6 +57,12 @@ class ShrinkingTasks {
     return ((longest - 1) >> halvings) + 1;
   }
 
+  /// Lanes in `pieces` >= 1, or fewer where they are short, and more where one would exceed `most`.
+  static constexpr ShrinkingTasks InPieces(int units, int lanes, int pieces, int most = INT_MAX) {
+    const int least = LeastOf(units, lanes, pieces);
+    return {units, lanes, least < most ? least : most, most};
+  }
+
   constexpr bool operator==(const ShrinkingTasks&) const = default;
 
  private:

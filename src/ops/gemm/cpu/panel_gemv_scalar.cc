@@ -215,7 +215,7 @@ Status PanelGemv::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
   const int panels = CeilDiv(shape.n, kPanelCols);
   const int units = CeilDiv(pairs, unit);
   const int workers = Workers(stream), pieces = workers == 1 ? 1 : kPiecesOfLane;
-  const ShrinkingTasks tasks(units, workers, ShrinkingTasks::LeastOf(units, workers, pieces));
+  const auto tasks = ShrinkingTasks::InPieces(units, workers, pieces);
   const auto store = [&](int pair, float* acc) {
     if (gated) {
       config_.ops->gated(acc, shape.m, args.alpha);

@@ -104,8 +104,7 @@ Cut BestCut(const Sheet& sheet, int workers, int pieces, int most_tiles, int mos
     const int lanes = std::max(1, workers / blocks);
     int each = pieces != 0 ? pieces : workers == 1 ? 1 : kMostPieces;
     for (const int fewest = pieces != 0 ? pieces : 1; each >= fewest; --each) {
-      const int shortest = ShrinkingTasks::LeastOf(sheet.pairs, lanes, each);
-      const Cut cut{blocks, {sheet.pairs, lanes, std::min(shortest, most_pairs), most_pairs}};
+      const Cut cut{blocks, ShrinkingTasks::InPieces(sheet.pairs, lanes, each, most_pairs)};
       const double cycles = CyclesOf(sheet, cut, workers);
       if (best_cycles != 0 && cycles >= best_cycles) continue;
       best = cut, best_cycles = cycles;

@@ -274,7 +274,7 @@ GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int worker
   if (plan.tiles == 1) {
     // Tasks only stream weights.
     const int pieces = workers == 1 ? 1 : word(kTasksWord, kPiecesOfLane);
-    plan.runs = ShrinkingTasks(units, workers, ShrinkingTasks::LeastOf(units, workers, pieces));
+    plan.runs = ShrinkingTasks::InPieces(units, workers, pieces);
     return plan;
   }
   const int target = word(kTasksWord, kTasksOfWorker) * workers;

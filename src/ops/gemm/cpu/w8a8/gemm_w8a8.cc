@@ -127,8 +127,7 @@ GemmW8A8::Plan GemmW8A8::MakePlan(const GemmShape& shape, int workers, const Lau
   blocks = CeilDiv(plan.stage_tiles, plan.block_tiles);
   const int most_pairs = CeilDiv(word(kRunWord, plan.panels), 2);
   const int lanes = std::max(1, workers / blocks), pieces = workers == 1 ? 1 : kPiecesOfLane;
-  const int least = ShrinkingTasks::LeastOf(pairs, lanes, pieces);
-  plan.pairs = ShrinkingTasks(pairs, lanes, std::min(least, most_pairs), most_pairs);
+  plan.pairs = ShrinkingTasks::InPieces(pairs, lanes, pieces, most_pairs);
   return plan;
 }
 
