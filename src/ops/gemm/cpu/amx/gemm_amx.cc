@@ -65,6 +65,7 @@ struct Sheet {
 struct Cut {
   int blocks = 1;        ///< of row tiles
   ShrinkingTasks pairs;  ///< of panels, for each block
+  double cycles = 0;     ///< CyclesOf
 };
 
 /// How long `workers` take, in cycles. Tasks go by blocks first, so that a worker stays with its block
@@ -99,15 +100,13 @@ Cut BestCut(const Sheet& sheet, int workers, int pieces, int most_tiles, int mos
   const int least = CeilDiv(sheet.tiles, most_tiles);
   const int most = std::max(least, CeilDiv(sheet.tiles, kGroupTiles));
   Cut best;
-  double best_cycles = 0;
   for (int blocks = least; blocks <= most; blocks = std::min(2 * blocks, most)) {
     const int lanes = std::max(1, workers / blocks);
     int each = pieces != 0 ? pieces : workers == 1 ? 1 : kMostPieces;
     for (const int fewest = pieces != 0 ? pieces : 1; each >= fewest; --each) {
-      const Cut cut{blocks, ShrinkingTasks::InPieces(sheet.pairs, lanes, each, most_pairs)};
-      const double cycles = CyclesOf(sheet, cut, workers);
-      if (best_cycles != 0 && cycles >= best_cycles) continue;
-      best = cut, best_cycles = cycles;
+      Cut cut{blocks, ShrinkingTasks::InPieces(sheet.pairs, lanes, each, most_pairs)};
+      cut.cycles = CyclesOf(sheet, cut, workers);
+      if (best.cycles == 0 || cut.cycles < best.cycles) best = cut;
     }
     if (blocks == most || workers == 1) break;
   }
@@ -153,6 +152,7 @@ struct GemmAmx::Plan {
   int stage_tiles = 0;   ///< row tiles packed at a time
   int block_tiles = 0;   ///< row tiles of a task
   ShrinkingTasks pairs;  ///< pairs of panels of a task
+  double cycles = 0;     ///< that the cut is expected to take
   int most_panels = 0;   ///< of a task
   int chunk_steps = 0;   ///< of unpacked weights
   int steps_each = 1;    ///< that one of k takes unpacked
@@ -257,6 +257,7 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
                           workers, word(kTasksWord, 0), most_tiles, most_pairs);
   plan.block_tiles = CeilDiv(plan.stage_tiles, cut.blocks);
   plan.pairs = cut.pairs;
+  plan.cycles = cut.cycles;
   const auto [first, end] = cut.pairs[cut.pairs.lanes() - 1];
   plan.most_panels = (end - first) * kGroupPanels;
   plan.chunk_steps = (plan.block_tiles <= kGroupTiles ? plan.steps : chunk) * plan.steps_each;
@@ -295,7 +296,8 @@ Status GemmAmx::PackB(const void* plain, const MatrixLayout& b, void* packed, St
 double GemmAmx::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
                            const DeviceSpec& device) const {
   const int workers = WorkersOf(spec.config, device.cores);
-  const Plan plan = MakePlan({p.m, p.n, p.k, p.num}, workers, spec.config);
+  const GemmShape shape{p.m, p.n, p.k, p.num};
+  const Plan plan = MakePlan(shape, workers, {});
   // Of a task. The first group of rows waits for what unpacks, the others have one operand from the L1
   // and one from the L2. Sapphire Rapids class, one thread, 4096 x 4096, 2026-11-26, ms: 16, 32, 128, 512
   // rows of q4_0 in 1.3, 1.4, 3.9, 15.4, of q8_0 in 1.9, 2.0, 4.9, 17.7.
@@ -308,23 +310,29 @@ double GemmAmx::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
                                                   : device.f32_gflop_s;  // emulated, in tests
   const double tile_us = 2e-3 * kSumsOfTile * kStepK / rate;
   const double row_tiles = CeilDiv(p.m, kTileRowCount);
-  // Other cuts were up to a third slower where they lost and 4 % faster where they won: which, the
-  // tuner finds out.
-  const bool other = std::any_of(spec.config.words.begin() + kRowsWord, spec.config.words.end(),
-                                 [](std::int64_t word) { return word != 0; });
-  const double rest_share = other ? 0.40 : 0.45;
+  constexpr double kRestShare = 0.45;
   const double blocks = CeilDiv(static_cast<int>(row_tiles), plan.block_tiles);
   const double first = std::min<double>(kGroupTiles, row_tiles / blocks);
   const double weights = static_cast<double>(plan.panels) * plan.steps;
   const double compute_us =
       weights * blocks *
-      (unpack_us + first * tile_us / 0.8 + (row_tiles / blocks - first) * tile_us / rest_share);
+      (unpack_us + first * tile_us / 0.8 + (row_tiles / blocks - first) * tile_us / kRestShare);
   const double pairs = blocks * CeilDiv(plan.panels, kGroupPanels);
   const double rounds = std::ceil(pairs / workers) * workers / pairs;
   const double bytes = static_cast<double>(plan.panels) * static_cast<double>(plan.panel_bytes);
   const double memory_us = bytes / gemm::ReadRate(device, bytes) * 1e-3;
   const double pack_us = 1e-4 * p.m * p.k / workers;
-  return std::max(compute_us / workers * rounds, memory_us) + pack_us + 2 * gemm_int8::kRegionUs;
+  // Another configuration takes longer by what its cut does (16 threads of a shared host, 512 rows of q4_1,
+  // 3072 x 576: 518 us, lanes in one piece 796), and is behind where the cuts are alike: such were up to a
+  // third slower where they lost and 4 % faster where they won, which the tuner finds out.
+  constexpr double kOther = 1.1;
+  const bool other = std::any_of(spec.config.words.begin() + kRowsWord, spec.config.words.end(),
+                                 [](std::int64_t word) { return word != 0; });
+  const double slower =
+      other ? kOther * std::max(1.0, MakePlan(shape, workers, spec.config).cycles / plan.cycles)
+            : 1.0;
+  return std::max(slower * compute_us / workers * rounds, memory_us) + pack_us +
+         2 * gemm_int8::kRegionUs;
 }
 
 Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
