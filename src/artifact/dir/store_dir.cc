@@ -8,6 +8,7 @@
 
 #include "artifact/dir/negative_file.h"
 #include "artifact/dir/store_dir_impl.h"
+#include "artifact/dir/total.h"
 #include "core/text.h"
 
 namespace tilewright {
@@ -129,7 +130,13 @@ StoreDir::Published StoreDir::Impl::Publish(const ArtifactKey& action, std::stri
     return Published::kNot;
   }
   if (!MakeRoom(bytes.size(), why)) return Published::kNot;
+  const Totals before = TotalsBefore();
   const Published published = Place(action, bytes, why);
+  // A survey that ended meanwhile may have counted the temporary file before this call did.
+  if (!kEntriesFormat.SameSurvey(before.entries, TotalsBefore().entries)) {
+    DoubtTotals();
+    (void)Survey();
+  }
   if (published == Published::kNew) SweepIfDue();
   return published;
 }

@@ -175,5 +175,27 @@ TEST_F(TotalInAFolder, WithoutACapItStopsAtItsLimitWhereACapFindsIt) {
   EXPECT_EQ(kEntriesFormat.Value(Word(CountersFile::kEntries)), 3);
 }
 
+/// Another process counts all files at one call of a publisher after the other.
+TEST_F(TotalInAFolder, ASurveyDuringAPublishDoesNotCountItsFileTwice) {
+  StoreDir::Options options;
+  options.max_entries = 1000;
+  const auto other = StoreDir::Open(root_, options);
+  options.files = &files_;
+  const auto dir = StoreDir::Open(root_, options);
+  for (int step = 1, fired = 1; fired != 0; ++step) {
+    const Entry entry = MakeTestEntry(1 + step);
+    files_.Arm({.kind = FaultyFilesystem::Fault::kHook, .step = step, .hook = [&] {
+                  (void)other->Trim(true, false);
+                }});
+    ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew) << step;
+    fired = static_cast<int>(files_.fired());
+    files_.Disarm();
+    bytes_ += static_cast<std::int64_t>(entry.bytes.size());
+    ASSERT_EQ(kEntriesFormat.Value(Word(CountersFile::kEntries)), 2 + step) << step;
+    ASSERT_EQ(kBytesFormat.Value(Word(CountersFile::kEntryBytes)), bytes_) << step;
+    ASSERT_LT(step, 1000);
+  }
+}
+
 }  // namespace
 }  // namespace tilewright::test
