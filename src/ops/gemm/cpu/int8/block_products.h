@@ -20,20 +20,33 @@ using I = Vec::I;
 /// A block that the prefetch has come to. Codes and factors lie apart in a panel and are read side
 /// by side, so each has its place.
 struct BlockAhead {
-  const std::uint8_t* codes;
-  const std::uint8_t* factors;
-  int left;  ///< blocks of its panel from this one on
+  const std::uint8_t* codes = nullptr;
+  const std::uint8_t* factors = nullptr;
+  int left = 0;  ///< blocks of its panel from this one on
 };
 
 /// Where a block is read from: its first vector of columns; and what to prefetch meanwhile.
 struct PanelCursor {
-  const std::uint8_t* codes;
-  const std::uint8_t* scales;
+  const std::uint8_t* codes = nullptr;
+  const std::uint8_t* scales = nullptr;
   BlockAhead near;  ///< into the L1
   BlockAhead far;   ///< into the L2
+  std::size_t panel_bytes = 0;
 };
 
-/// Bytes from the factors of a vector of columns to those of the next.
+/// Whether L vectors of columns are those of panels side by side, and not of one.
+template <int L>
+constexpr bool kAreAbreast = L > 1 && L == Vec::kAbreast;
+
+/// From what the first of L vectors of columns has somewhere to what vector l has, where those of one panel
+/// are `step` bytes apart.
+template <int L>
+inline __attribute__((always_inline)) std::size_t ToVector(const PanelCursor& at, int l, int step) {
+  return static_cast<std::size_t>(l) *
+         (kAreAbreast<L> ? at.panel_bytes : static_cast<std::size_t>(step));
+}
+
+/// Bytes from the factors of a vector of columns to those of the next, in one panel.
 template <class Block>
 constexpr int kScaleStep = Vec::kColumns*(Block::kFormat.scale == Factor::kF16TimesInt
                                               ? 1
@@ -59,6 +72,19 @@ constexpr int kBlocksFar = kBlocksNear +
 /// unpack, are faster without: q8_0 as above 2,110 us, else 2,380; with four rows 2,510 and 2,310.
 template <class Block, int R>
 constexpr bool kFetchesNear = R > 2 || PanelCodeBits(Block::kFormat) < 8;
+
+/// Whether one row is multiplied by panels side by side: so many streams keep more lines on their way from
+/// memory than one. One thread of a Zen 4, from memory, 16384 x 2048 and 2048 x 8192, us, one panel at a time and
+/// side by side: q4_0 858 and 752, 394 and 304; q4_k 969 and 814, 419 and 354; q6_k 1,266 and 1,147, 612 and 537;
+/// q8_0 1,692 and 1,319, 785 and 569. Where unpacking is what takes the time, it is slower: q2_k 392 and 1,098,
+/// q3_k 531 and 876, mxfp4 641 and 913.
+template <class Block>
+constexpr bool kGainsAbreast = PanelCodeBits(Block::kFormat) > 3 && Block::kFormat.scale
+                                                                        != Factor::kPowerOfTwo;
+
+/// How many blocks ahead they are fetched, into the L2. Bytes are faster as the processor fetches them itself
+/// (q8_0 as above, none, 4, 8 and 16 blocks ahead: 1,319, 1,394, 1,446, 1,465; q4_0: 830, 752, 825, 790).
+constexpr int kBlocksAbreast = 4;
 
 /// The block `distance` blocks beyond the first one of `panel`.
 template <class Block>
@@ -87,18 +113,29 @@ inline __attribute__((always_inline)) void Step(BlockAhead& at, int blocks,
 /// Blocks of more than five lines do it in two parts: bursts of four or five lines stream fastest
 /// (q8_0, one core, GB/s: nine at once 22, five and four 27, one by one 14, seventeen every other
 /// block 17).
-template <class Block, int kPart, int kParts, int R = kMaxTileRows>
+template <class Block, int kPart, int kParts, int L, int R>
 inline __attribute__((always_inline)) void Prefetch(const PanelCursor& at) {
   constexpr int kOfCodes = CodeBytes(Block::kFormat) / 64;
   constexpr int kLines = kOfCodes + (FactorBytes(Block::kFormat) + 63) / 64;
   constexpr int kEach = (kLines + kParts - 1) / kParts;
+  constexpr int kFirst = kPart * kEach, kEnd = kFirst + kEach < kLines ? kFirst + kEach : kLines;
+  const auto place = [](const BlockAhead& ahead, int line) {
+    return line < kOfCodes ? ahead.codes + 64 * line : ahead.factors + 64 * (line - kOfCodes);
+  };
+  if constexpr (kAreAbreast<L>) {
+    if (PanelCodeBits(Block::kFormat) == 8) return;
+    TILEWRIGHT_UNROLL
+    for (int l = 0; l < L; ++l) {
+      TILEWRIGHT_UNROLL
+      for (int line = kFirst; line < kEnd; ++line)
+        __builtin_prefetch(place(at.far, line) + ToVector<L>(at, l, 0), 0, 2);
+    }
+    return;
+  }
   TILEWRIGHT_UNROLL
-  for (int line = kPart * kEach; line < kPart * kEach + kEach && line < kLines; ++line) {
-    const auto place = [line](const BlockAhead& ahead) {
-      return line < kOfCodes ? ahead.codes + 64 * line : ahead.factors + 64 * (line - kOfCodes);
-    };
-    if constexpr (kFetchesNear<Block, R>) __builtin_prefetch(place(at.near), 0, 3);
-    __builtin_prefetch(place(at.far), 0, 2);
+  for (int line = kFirst; line < kEnd; ++line) {
+    if constexpr (kFetchesNear<Block, R>) __builtin_prefetch(place(at.near, line), 0, 3);
+    __builtin_prefetch(place(at.far, line), 0, 2);
   }
 }
 
@@ -154,11 +191,13 @@ struct Sums {
   }
 };
 
-/// A line of codes of each of L vectors.
+/// The line of codes at `offset` of each of L vectors.
 template <int L>
-inline __attribute__((always_inline)) void LoadLine(const std::uint8_t* line, I (&raw)[L]) {
+inline __attribute__((always_inline)) void LoadLine(const PanelCursor& at, int offset,
+                                                    I (&raw)[L]) {
   TILEWRIGHT_UNROLL
-  for (int l = 0; l < L; ++l) raw[l] = Vec::Load(line + 4 * Vec::kColumns * l);
+  for (int l = 0; l < L; ++l)
+    raw[l] = Vec::Load(at.codes + offset + ToVector<L>(at, l, 4 * Vec::kColumns));
 }
 
 /// What is multiplied for the nibbles of a quad; `top` is the line of fifth bits.
@@ -189,12 +228,12 @@ inline __attribute__((always_inline)) void SumBlock(const PanelCursor& at, const
   constexpr int kBits = PanelCodeBits(Block::kFormat);
   constexpr int kParts = kBits > 4 ? 2 : 1;
   I raw[L], codes[L], top[L] = {};
-  if constexpr (kBits == 5) LoadLine(at.codes + 256, top);
+  if constexpr (kBits == 5) LoadLine(at, 256, top);
   TILEWRIGHT_UNROLL
   for (int line = 0; line < (kBits == 8 ? 8 : 4); ++line) {
-    if (line == 0) Prefetch<Block, 0, kParts, R>(at);
-    if (kParts == 2 && line == (kBits == 8 ? 4 : 2)) Prefetch<Block, 1, 2, R>(at);
-    LoadLine(at.codes + 64 * line, raw);
+    if (line == 0) Prefetch<Block, 0, kParts, L, R>(at);
+    if (kParts == 2 && line == (kBits == 8 ? 4 : 2)) Prefetch<Block, 1, 2, L, R>(at);
+    LoadLine(at, 64 * line, raw);
     if constexpr (kBits == 8) {
       TILEWRIGHT_UNROLL
       for (int l = 0; l < L; ++l) codes[l] = Vec::CodesOfBytes(raw[l]);
@@ -227,7 +266,7 @@ inline __attribute__((always_inline)) void OneSubBlock(const PanelCursor& at, co
   SumBlock(at, x, sums);
   TILEWRIGHT_UNROLL
   for (int l = 0; l < L; ++l) {
-    const std::uint8_t* scales = at.scales + kScaleStep<Block> * l;
+    const std::uint8_t* scales = at.scales + ToVector<L>(at, l, kScaleStep<Block>);
     // Scale times integer is exact in f32: 11 bits by 8.
     const F dw = kIntegers ? Vec::Mul(d[l], Vec::LoadInt8(scales)) : LoadScales<Block>(scales);
     F mw = Vec::ZeroF();
@@ -254,7 +293,7 @@ constexpr bool kSixteenfold = !Vec::kWords && PanelCodeBits(Block::kFormat) == 2
 template <int L, class V = Vec>
 inline __attribute__((always_inline)) void SixteenfoldCodes(const PanelCursor& at, int half,
                                                             int line, I (&codes)[L]) {
-  LoadLine(at.codes + 64 * (line >> 1), codes);
+  LoadLine(at, 64 * (line >> 1), codes);
   TILEWRIGHT_UNROLL
   for (int l = 0; l < L; ++l) codes[l] = V::FieldInPlace(codes[l], line & 1, half);
 }
@@ -266,9 +305,9 @@ inline __attribute__((always_inline)) void HalfCodes(const PanelCursor& at, int 
   constexpr int kBits = PanelCodeBits(Block::kFormat);
   const int field = 2 * half + (line & 1);
   I raw[L], more[L];
-  LoadLine(at.codes + 64 * (kBits == 6 ? line : line >> 1), raw);
-  if constexpr (kBits == 6) LoadLine(at.codes + 256 + 64 * (line >> 1), more);
-  if constexpr (kBits == 3) LoadLine(at.codes + 128, more);
+  LoadLine(at, 64 * (kBits == 6 ? line : line >> 1), raw);
+  if constexpr (kBits == 6) LoadLine(at, 256 + 64 * (line >> 1), more);
+  if constexpr (kBits == 3) LoadLine(at, 128, more);
   TILEWRIGHT_UNROLL
   for (int l = 0; l < L; ++l) {
     if constexpr (kBits == 6) {
@@ -293,8 +332,8 @@ inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor& at, c
   F first[L][R];
   TILEWRIGHT_UNROLL
   for (int half = 0; half < 2; ++half) {
-    if (half == 0) Prefetch<Block, 0, kParts, R>(at);
-    if (kParts == 2 && half == 1) Prefetch<Block, 1, 2, R>(at);
+    if (half == 0) Prefetch<Block, 0, kParts, L, R>(at);
+    if (kParts == 2 && half == 1) Prefetch<Block, 1, 2, L, R>(at);
     const float* correction = d + R + half * R;
     Sums<Block, L, R> sums;
     sums.Start(correction);
@@ -311,7 +350,8 @@ inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor& at, c
     TILEWRIGHT_UNROLL
     for (int l = 0; l < L; ++l) {
       // d * scale is exact in f32: 11 bits by 8.
-      const std::uint8_t* integers = at.scales + kScaleStep<Block> * l + kPanelColumns * half;
+      const std::uint8_t* integers =
+          at.scales + ToVector<L>(at, l, kScaleStep<Block>) + kPanelColumns * half;
       const F each = kSixteenfold<Block> && half == 1 ? Vec::Mul(dw[l], Vec::Set(0x1p-4f)) : dw[l];
       const F scale = Vec::Mul(
           each, kFormat.PairsIntegers() ? Vec::LoadLowNibbles(integers) : Vec::LoadInt8(integers));

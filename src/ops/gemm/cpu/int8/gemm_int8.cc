@@ -40,11 +40,12 @@ double QuadCost(const BlockFormat& format) {
 constexpr int kTasksOfWorker = 8, kPiecesOfLane = 8;
 
 /// Words of the launch configuration, behind the number of threads.
-enum Word : std::size_t { kChunkWord = 1, kTasksWord = 2 };
+enum Word : std::size_t { kChunkWord = 1, kTasksWord = 2, kPanelsWord = 3 };
 constexpr ConfigField kFields[] = {
     kThreadsField[0],
     {.name = "chunk", .least = 1, .most = 1 << 16, .optional = true},  ///< of packed weights, KiB
     {.name = "tasks", .least = 1, .most = 64, .optional = true},       ///< of a worker
+    {.name = "panels", .least = 1, .most = 1, .optional = true},  ///< at a time, else side by side
 };
 
 /// Whether no other instruction set of the catalog is faster on the device.
@@ -162,6 +163,7 @@ struct GemmInt8::Plan {
   /// same panels.
   ShrinkingTasks runs;
   std::size_t panel_bytes, row_bytes;
+  bool abreast;  ///< one row times panels side by side
 
   int FirstRow(int tile) const {
     return static_cast<int>(static_cast<std::int64_t>(tile) * m / tiles);
@@ -197,6 +199,10 @@ std::vector<LaunchSpec> GemmInt8::Specs(const GemmDesc& problem, const DeviceSpe
       plans.push_back(plan);
       specs.push_back(spec);
     }
+  }
+  if (plans.front().abreast) {
+    specs.push_back(specs.front());
+    specs.back().config.words[kPanelsWord] = 1;
   }
   return specs;
 }
@@ -267,6 +273,7 @@ GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int worker
   plan.panel_bytes = PanelBytes(format_, plan.blocks);
   plan.row_bytes =
       static_cast<std::size_t>(plan.blocks) * static_cast<std::size_t>(RecordBytes(format_));
+  plan.abreast = shape.m == 1 && config.words[kPanelsWord] == 0;
   plan.tiles = CeilDiv(shape.m, desc_.tile_m);
   plan.step = gated ? 2 : 1;
   plan.tile_chunk = plan.tiles;
@@ -344,6 +351,7 @@ Status GemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspac
     tile.panels = end_panel - first_panel;
     tile.blocks = plan.blocks;
     tile.gated = gated;
+    tile.abreast = plan.abreast;
     tile.alpha = args.alpha;
     tile.beta = args.beta;
     tile.ldc = args.c_layout.ld;

@@ -67,8 +67,9 @@ class GemmInt8 final : public gemm::CpuKernel {
   /// `activations`: f32 or i8x32. `format`: of the list of formats, with HasInt8.
   GemmInt8(const IsaConfig& isa, DataType activations, const BlockFormat& format);
 
-  /// Also "chunk=N", KiB of packed weights of a task that are to stay in the L2 (kChunkBytes), and "tasks=N" of a worker
-  /// (eight; where one tile has all rows, so many pieces of its lane, see ShrinkingTasks). Other ones are offered with the best instruction set that the device has.
+  /// Also "chunk=N", KiB of packed weights of a task that are to stay in the L2 (kChunkBytes), "tasks=N" of a worker (eight;
+  /// where one tile has all rows, so many pieces of its lane, see ShrinkingTasks), and "panels=1": one row is multiplied by
+  /// one panel at a time, not by several side by side. Other ones are offered with the best instruction set that the device has.
   std::span<const ConfigField> ConfigFields() const override;
   std::vector<LaunchSpec> Specs(const GemmDesc& problem, const DeviceSpec& device,
                                 const LaunchLimits& limits) const override;

@@ -206,6 +206,7 @@ Status GroupedGemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, W
     tile.panels = std::min(panel_chunk, panels - first_panel);
     tile.blocks = blocks;
     tile.gated = gated;
+    tile.abreast = true;
     tile.alpha = args.alpha;
     tile.beta = args.beta;
     tile.ldc = args.c_layout.ld;

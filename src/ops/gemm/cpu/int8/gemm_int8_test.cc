@@ -98,6 +98,7 @@ struct Call {
   int threads = 2;
   bool in_place = false;  // D is C
   int lda_extra = 0, ldd_extra = 0;
+  const char* config = "";
 };
 
 struct Output {
@@ -153,7 +154,7 @@ Output Multiply(Kernel& kernel, const Weights& w, const std::vector<float>& a,
   problem.scaling = Scaling::kAny;
   const auto rejection = kernel.IsFeasible(problem);
   EXPECT_FALSE(rejection) << rejection->ToString();
-  LaunchSpec spec{.kernel = &kernel};
+  LaunchSpec spec{.kernel = &kernel, .config = kernel.ParseConfig(call.config).value()};
   test::GuardedBytes scratch(kernel.PartialsBytes(problem, spec, DeviceSpec{}));
   Workspace workspace{.partials = scratch.data(), .partials_size = scratch.size()};
 
@@ -436,15 +437,36 @@ TEST_P(GemmInt8, RowsAreBitwiseTheSameInEveryBatchOnEveryInstructionSetAndThread
 }
 
 TEST_P(GemmInt8, GatedSiluIsBitwiseTheSameOnEveryInstructionSet) {
-  const Weights w = RandomWeights(type(), 96, k(2), 14);
+  const Weights w = RandomWeights(type(), 160, k(2), 14);
   const auto a = test::RandomFloats(9 * static_cast<std::size_t>(w.k), 15, 20.0);
-  const Call call{.m = 9, .epilogue = Epilogue::kGatedSilu};
   const auto kernels = Runnable(type());
-  const Output want = Multiply(*kernels.back(), w, a, {}, call);
-  for (Kernel* kernel : kernels) {
-    const Output got = Multiply(*kernel, w, a, {}, call);
-    EXPECT_TRUE(test::BitwiseEqual(got.d.data(), want.d.data(), want.d.size() * 4))
-        << kernel->name();
+  for (const int m : {1, 9}) {
+    const std::vector<float> rows(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(m) * w.k);
+    const Call call{.m = m, .epilogue = Epilogue::kGatedSilu};
+    const Output want = Multiply(*kernels.back(), w, rows, {}, call);
+    for (Kernel* kernel : kernels) {
+      const Output got = Multiply(*kernel, w, rows, {}, call);
+      EXPECT_TRUE(test::BitwiseEqual(got.d.data(), want.d.data(), want.d.size() * 4))
+          << kernel->name() << " m=" << m;
+    }
+  }
+}
+
+/// Whole groups of panels, and what is left of them in a task.
+TEST_P(GemmInt8, PanelsSideBySideGiveTheBitsOfOneAtATime) {
+  for (const int n : {64, 112, 333, 1024}) {
+    for (const int blocks : {1, 2, 9, 40}) {
+      const Weights w = RandomWeights(type(), n, k(blocks), 800 + n + blocks);
+      const auto a = test::RandomFloats(static_cast<std::size_t>(w.k), 900 + n + blocks);
+      for (Kernel* kernel : Runnable(type())) {
+        const Output want = Multiply(*kernel, w, a, {}, {.threads = 1, .config = "panels=1"});
+        for (const int threads : {1, 2}) {
+          const Output got = Multiply(*kernel, w, a, {}, {.threads = threads});
+          ASSERT_TRUE(test::BitwiseEqual(got.d.data(), want.d.data(), want.d.size() * 4))
+              << Repro(*kernel, w, {.threads = threads});
+        }
+      }
+    }
   }
 }
 

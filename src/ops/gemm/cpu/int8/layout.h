@@ -170,6 +170,7 @@ struct TileArgs {
   int panels = 0;  ///< even when gated
   int blocks = 0;  ///< k / 32
   bool gated = false;
+  bool abreast = false;  ///< one row: several panels at a time, where the kernel file can
   float alpha = 1.0f, beta = 0.0f;
   /// C at the first row and first output column of the range; unused when beta == 0.
   const float* c = nullptr;

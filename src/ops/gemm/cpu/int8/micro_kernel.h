@@ -41,6 +41,7 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
   at.scales = panel +
               static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(args.blocks) +
               first_lane * kScaleStep<Block>;
+  const std::size_t next = args.panel_bytes * (kAreAbreast<L> ? L : 1);  // panels, or this one
   constexpr int kInside = kIntegers ? kFormat.elements / kBlock : 1;
   for (int outer = 0; outer < args.blocks; outer += kInside) {
     F d[L], m[L];
@@ -49,8 +50,8 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
       d[l] = m[l] = Vec::ZeroF();
       if constexpr (kIntegers) {
         // f16 lanes are twice as wide as int8 ones.
-        const std::uint8_t* halves =
-            at.scales + kInside * IntegerBytes(kFormat) + (first_lane + 2 * l) * kColumns;
+        const std::uint8_t* halves = at.scales + kInside * IntegerBytes(kFormat) +
+                                     first_lane * kColumns + ToVector<L>(at, l, 2 * kColumns);
         d[l] = Vec::LoadHalf(halves);
         if constexpr (kFormat.min != Factor::kNone)
           m[l] = Vec::LoadHalf(halves + 2 * kPanelColumns);
@@ -61,8 +62,8 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
       x += kRecord;
       at.codes += CodeBytes(kFormat);
       at.scales += kIntegers ? IntegerBytes(kFormat) : HalfBytes(kFormat);
-      Step<Block>(at.near, args.blocks, args.panel_bytes);
-      Step<Block>(at.far, args.blocks, args.panel_bytes);
+      Step<Block>(at.near, args.blocks, next);
+      Step<Block>(at.far, args.blocks, next);
     }
     if constexpr (kIntegers) at.scales += HalfBytes(kFormat);
   }
@@ -86,15 +87,42 @@ inline void Store(const TileArgs& args, int row, int column, F value) {
   Vec::StorePart(args.d + row * args.ldd + column, value, count);
 }
 
+/// One row by Vec::kAbreast panels, from `panel` on. Leaves `at` somewhere behind them.
+template <class Block>
+inline void MultiplyAbreast(const TileArgs& args, int panel, PanelCursor& at) {
+  constexpr int kPanels = Vec::kAbreast;
+  static_assert(kPanels == 1 || kPanels % 2 == 0, "gated pairs stay together");
+  const F alpha = Vec::Set(args.alpha);
+  const int step = args.gated ? 2 : 1;
+  const std::uint8_t* b = args.b + static_cast<std::size_t>(panel) * args.panel_bytes;
+  at.far = StartAhead<Block>(b, args.blocks, kPanels * args.panel_bytes, kBlocksAbreast);
+  F acc[kPanels][1];
+  RunPanel<Block, 1, kPanels>(args, b, 0, at, acc);
+  for (int l = 0; l < kPanels; l += step) {
+    F value = Vec::Mul(acc[l][0], alpha);
+    if (args.gated) value = Vec::Mul(Silu(value), Vec::Mul(acc[l + 1][0], alpha));
+    Store(args, 0, (panel + l) / step * kPanelColumns, value);
+  }
+}
+
 template <class Block, int R>
 __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
   const F alpha = Vec::Set(args.alpha);
   const int step = args.gated ? 2 : 1;
-  const auto ahead = [&args](int distance) {
-    return StartAhead<Block>(args.b, args.blocks, args.panel_bytes, distance);
+  const auto ahead = [&args](int panel, int distance) {
+    return StartAhead<Block>(args.b + static_cast<std::size_t>(panel) * args.panel_bytes,
+                             args.blocks, args.panel_bytes, distance);
   };
-  PanelCursor at = {nullptr, nullptr, ahead(kBlocksNear), ahead(kBlocksFar<Block>)};
-  for (int panel = 0; panel < args.panels; panel += step) {
+  PanelCursor at;
+  at.near = ahead(0, kBlocksNear), at.far = ahead(0, kBlocksFar<Block>);
+  at.panel_bytes = args.panel_bytes;
+  int panel = 0;
+  if constexpr (R == 1 && Vec::kAbreast > 1 && kGainsAbreast<Block>) {
+    for (; args.abreast && panel + Vec::kAbreast <= args.panels; panel += Vec::kAbreast)
+      MultiplyAbreast<Block>(args, panel, at);
+    at.near = ahead(panel, kBlocksNear), at.far = ahead(panel, kBlocksFar<Block>);
+  }
+  for (; panel < args.panels; panel += step) {
     const std::uint8_t* b = args.b + static_cast<std::size_t>(panel) * args.panel_bytes;
     const int column = panel / step * kPanelColumns;
     const PanelCursor start = at;  // each pass over a panel fetches the same

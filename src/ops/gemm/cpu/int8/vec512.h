@@ -23,6 +23,7 @@ struct Vec512 {
   /// scales.
   static constexpr int kRows = 12;
   static constexpr int kWholePanelRows = 0;  ///< a vector is a panel
+  static constexpr int kAbreast = 4;         ///< panels side by side by which one row is multiplied
 
   static I Zero() { return _mm512_setzero_si512(); }
   static I Load(const std::uint8_t* p) { return _mm512_loadu_si512(p); }

@@ -16,6 +16,7 @@ struct VecScalar {
   static constexpr int kColumns = 16;
   static constexpr int kRows = 2;
   static constexpr int kWholePanelRows = 0;  ///< a vector is a panel
+  static constexpr int kAbreast = 1;
   struct F {
     float v[kColumns];
   };
