@@ -273,7 +273,9 @@ GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int worker
   plan.panel_bytes = PanelBytes(format_, plan.blocks);
   plan.row_bytes =
       static_cast<std::size_t>(plan.blocks) * static_cast<std::size_t>(RecordBytes(format_));
-  plan.abreast = shape.m == 1 && config.words[kPanelsWord] == 0;
+  const int abreast = isa_.ops->abreast[IndexOf(format_)];
+  plan.abreast =
+      shape.m == 1 && abreast > 1 && plan.panels >= abreast && config.words[kPanelsWord] == 0;
   plan.tiles = CeilDiv(shape.m, desc_.tile_m);
   plan.step = gated ? 2 : 1;
   plan.tile_chunk = plan.tiles;

@@ -170,7 +170,7 @@ struct TileArgs {
   int panels = 0;  ///< even when gated
   int blocks = 0;  ///< k / 32
   bool gated = false;
-  bool abreast = false;  ///< one row: several panels at a time, where the kernel file can
+  bool abreast = false;  ///< one row: IsaOps::abreast panels at a time
   float alpha = 1.0f, beta = 0.0f;
   /// C at the first row and first output column of the range; unused when beta == 0.
   const float* c = nullptr;
@@ -183,6 +183,7 @@ struct TileArgs {
 /// What one kernel file offers: by IndexOf, 0 and null for formats that have no kernels.
 struct IsaOps {
   int tile_rows[kFormatCount];  ///< rows of a full tile
+  int abreast[kFormatCount];    ///< panels that one row may be multiplied by side by side, else 1
   /// Quantises `rows` rows of `blocks` * 32 floats into a tile (rows * blocks * RecordBytes bytes).
   void (*quantise[kFormatCount])(const float* a, std::int64_t lda, int rows, int blocks,
                                  std::uint8_t* tile);

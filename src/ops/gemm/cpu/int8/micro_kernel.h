@@ -117,7 +117,7 @@ __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
   at.near = ahead(0, kBlocksNear), at.far = ahead(0, kBlocksFar<Block>);
   at.panel_bytes = args.panel_bytes;
   int panel = 0;
-  if constexpr (R == 1 && Vec::kAbreast > 1 && kGainsAbreast<Block>) {
+  if constexpr (R == 1 && kGainsAbreast<Block>) {
     for (; args.abreast && panel + Vec::kAbreast <= args.panels; panel += Vec::kAbreast)
       MultiplyAbreast<Block>(args, panel, at);
     at.near = ahead(panel, kBlocksNear), at.far = ahead(panel, kBlocksFar<Block>);
@@ -207,6 +207,7 @@ constexpr void PutOps(IsaOps& ops) {
   if constexpr (HasInt8(Block::kFormat)) {
     constexpr int kIndex = IndexOf(Block::kFormat);
     ops.tile_rows[kIndex] = kTileRows<Block>;
+    ops.abreast[kIndex] = kGainsAbreast<Block> ? Vec::kAbreast : 1;
     ops.quantise[kIndex] = &Quantise<Block>;
     ops.compute[kIndex] = &Compute<Block>;
   }
