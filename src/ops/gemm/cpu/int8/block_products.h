@@ -79,8 +79,8 @@ constexpr bool kFetchesNear = R > 2 || PanelCodeBits(Block::kFormat) < 8;
 /// q8_0 1,692 and 1,319, 785 and 569. Where unpacking is what takes the time, it is slower: q2_k 392 and 1,098,
 /// q3_k 531 and 876, mxfp4 641 and 913.
 template <class Block>
-constexpr bool kGainsAbreast = PanelCodeBits(Block::kFormat) > 3 && Block::kFormat.scale
-                                                                        != Factor::kPowerOfTwo;
+constexpr bool kGainsAbreast = Vec::kAbreast > 1 && PanelCodeBits(Block::kFormat) > 3 &&
+                               (Block::kFormat.scale != Factor::kPowerOfTwo);
 
 /// How many blocks ahead they are fetched, into the L2. Bytes are faster as the processor fetches them itself
 /// (q8_0 as above, none, 4, 8 and 16 blocks ahead: 1,319, 1,394, 1,446, 1,465; q4_0: 830, 752, 825, 790).
