@@ -87,27 +87,30 @@ inline void Store(const TileArgs& args, int row, int column, F value) {
   Vec::StorePart(args.d + row * args.ldd + column, value, count);
 }
 
+/// Stores alpha times `sum`, gated times silu of alpha times `gate`, which is unused else.
+inline void StoreOutput(const TileArgs& args, int row, int column, const F& gate, const F& sum) {
+  const F alpha = Vec::Set(args.alpha);
+  F value = Vec::Mul(sum, alpha);
+  if (args.gated) value = Vec::Mul(Silu(Vec::Mul(gate, alpha)), value);
+  Store(args, row, column, value);
+}
+
 /// One row by Vec::kAbreast panels, from `panel` on. Leaves `at` somewhere behind them.
 template <class Block>
 inline void MultiplyAbreast(const TileArgs& args, int panel, PanelCursor& at) {
   constexpr int kPanels = Vec::kAbreast;
   static_assert(kPanels == 1 || kPanels % 2 == 0, "gated pairs stay together");
-  const F alpha = Vec::Set(args.alpha);
   const int step = args.gated ? 2 : 1;
   const std::uint8_t* b = args.b + static_cast<std::size_t>(panel) * args.panel_bytes;
   at.far = StartAhead<Block>(b, args.blocks, kPanels * args.panel_bytes, kBlocksAbreast);
   F acc[kPanels][1];
   RunPanel<Block, 1, kPanels>(args, b, 0, at, acc);
-  for (int l = 0; l < kPanels; l += step) {
-    F value = Vec::Mul(acc[l][0], alpha);
-    if (args.gated) value = Vec::Mul(Silu(value), Vec::Mul(acc[l + 1][0], alpha));
-    Store(args, 0, (panel + l) / step * kPanelColumns, value);
-  }
+  for (int l = 0; l < kPanels; l += step)
+    StoreOutput(args, 0, (panel + l) / step * kPanelColumns, acc[l][0], acc[l + step - 1][0]);
 }
 
 template <class Block, int R>
 __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
-  const F alpha = Vec::Set(args.alpha);
   const int step = args.gated ? 2 : 1;
   const auto ahead = [&args](int panel, int distance) {
     return StartAhead<Block>(args.b + static_cast<std::size_t>(panel) * args.panel_bytes,
@@ -138,11 +141,8 @@ __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
         RunPanel<Block, R, kLanes<R>>(args, b + args.panel_bytes, lane, at, acc);
       }
       for (int l = 0; l < kLanes<R>; ++l) {
-        for (int r = 0; r < R; ++r) {
-          F value = Vec::Mul(acc[l][r], alpha);
-          if (args.gated) value = Vec::Mul(Silu(Vec::Mul(gate[l][r], alpha)), value);
-          Store(args, r, column + (lane + l) * Vec::kColumns, value);
-        }
+        for (int r = 0; r < R; ++r)
+          StoreOutput(args, r, column + (lane + l) * Vec::kColumns, gate[l][r], acc[l][r]);
       }
     }
   }
