@@ -44,7 +44,7 @@ set(TILEWRIGHT_ISA_FLAGS_avx512
 set(TILEWRIGHT_ISA_FLAGS_avx512vnni "${TILEWRIGHT_ISA_FLAGS_avx512};-mavx512vnni")
 set(TILEWRIGHT_ISA_FLAGS_avx512bf16 "${TILEWRIGHT_ISA_FLAGS_avx512};-mavx512bf16")
 set(TILEWRIGHT_ISA_FLAGS_amx
-  "${TILEWRIGHT_ISA_FLAGS_avx512vnni};-mavx512vbmi;-mavx512bf16;-mamx-tile;-mamx-int8;-mamx-bf16")
+  "${TILEWRIGHT_ISA_FLAGS_avx512vnni};-mavx512vbmi;-mavx512bf16;-mprfchw;-mamx-tile;-mamx-int8;-mamx-bf16")
 
 set_property(GLOBAL PROPERTY TILEWRIGHT_ROOMS "")
 set_property(GLOBAL PROPERTY TILEWRIGHT_ROOM_LIBRARIES "")

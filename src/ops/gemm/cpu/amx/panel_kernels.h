@@ -436,24 +436,42 @@ void MultiplyRows(const PanelTask& task) {
       task, {.unpack = {{&gemm_int8::UnpackRows<Block, 0>, &gemm_int8::UnpackRows<Block, 1>}}});
 }
 
-void Pack(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile) {
+/// Tiles of packed activations whose lines are asked for ahead, to be written. Most of them are in the
+/// caches of the cores that multiplied by what was there before, and a store waits until those have given
+/// its line up. (With this and lines of D alike, in turn on 16 threads of two shared hosts: SmolLM2's prompt
+/// 5 and 11 % faster; Llama-3.2-1B's alike within its spread.)
+constexpr int kTilesAhead = 4;
+
+/// put(step, count, tile) packs `count` <= kStepK of k, for all steps.
+template <class Put>
+inline __attribute__((always_inline)) void PackSteps(int k, std::uint8_t* tiles, Put put) {
   const int steps = CeilDiv(k, kStepK);
-  for (int step = 0; step < steps; ++step, tile += kStepBytes) {
+  const auto ask_for = [&](int step) {
+    if (step >= steps) return;
+    for (int row = 0; row < kTileRowCount; ++row)
+      __builtin_prefetch(tiles + step * kStepBytes + row * kTileRowBytes, 1, 3);
+  };
+  for (int step = 0; step < kTilesAhead; ++step) ask_for(step);
+  for (int step = 0; step < steps; ++step) {
+    ask_for(step + kTilesAhead);
     const int left = k - step * kStepK;
-    for (int row = 0; row < kTileRowCount; ++row) {
-      const float* from = a + row * lda + step * kStepK;
-      Vec::StoreBF16(tile + row * kTileRowBytes, row < rows ? from : nullptr,
-                     left < kStepK ? left : kStepK);
-    }
+    put(step, left < kStepK ? left : kStepK, tiles + step * kStepBytes);
   }
 }
 
-void PackPairs(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile) {
-  const int steps = CeilDiv(k, kStepK);
-  for (int step = 0; step < steps; ++step, tile += kStepBytes) {
-    const int left = k - step * kStepK;
-    Vec::PackPairs(a + step * kStepK, lda, rows, left < kStepK ? left : kStepK, tile);
-  }
+void Pack(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tiles) {
+  PackSteps(k, tiles, [&](int step, int count, std::uint8_t* tile) {
+    for (int row = 0; row < kTileRowCount; ++row) {
+      const float* from = a + row * lda + step * kStepK;
+      Vec::StoreBF16(tile + row * kTileRowBytes, row < rows ? from : nullptr, count);
+    }
+  });
+}
+
+void PackPairs(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tiles) {
+  PackSteps(k, tiles, [&](int step, int count, std::uint8_t* tile) {
+    Vec::PackPairs(a + step * kStepK, lda, rows, count, tile);
+  });
 }
 
 template <class Tiles, class Block>
