@@ -80,6 +80,13 @@ void AddBenchOne(CLI::App& op, int& exit_code) {
                    "CSV file whose columns are fields of a problem, and name")
       ->type_name("FILE");
   verb->add_flag("--all", o->all, "Time every launch of every kernel, not just the chosen one");
+  verb->add_option(
+          "--again", o->again,
+          "Of all, time the fastest few, the chosen one and the first guess again in turn, "
+          "with N samples of each")
+      ->check(Quiet(CLI::Range(1, 10000)))
+      ->needs("--all")
+      ->type_name("N");
   verb->add_flag(
       "--cold-l2,!--warm-l2", o->cold,
       "Weights, tables and caches are read from memory, as in a large model (the default), "

@@ -140,6 +140,7 @@ struct BenchOpOptions {
   std::string shapes;
   int repeat = 5;
   bool all = false;
+  int again = 0;               ///< samples of the fastest few once more
   bool cold = true;            ///< weights, tables and caches are read from memory
   std::int32_t positions = 0;  ///< TrialOptions::positions
 };

@@ -210,6 +210,12 @@ class Tuning(WithCache):
         self.assertEqual((row['operations'], row['bytes']), (4 * 2 * 64 * 3 * 16, 4 * 64 * (2 * 4 * 2 + 2 * 3 * 16)))
         table = self.ok('bench', 'op', 'copy', 'rows=9 cols=100', '--repeat', 1, '--all', env=self.env).text
         self.assertIn('of floor', table)
+        row, = self.ok('bench', 'op', 'gemv', 'm=2,n=64,k=64', '--all', '--repeat', 1, '--again', 2, '--json', env=self.env).json()['rows']
+        again = [launch for launch in row['launches'] if launch.get('again')]
+        self.assertTrue(4 <= len(again) <= 6 and len(again) < len(row['launches']), row)
+        self.assertIn((row['kernel'], row['spec'], row['us_median']), [(launch['kernel'], launch['spec'], launch['us_median']) for launch in again])
+        self.assertIn(row['first_guess_us'], [launch['us_median'] for launch in again])
+        self.fails(2, 'bench', 'op', 'norm', 'rows=8 cols=96', '--again', 3, saying='--all')
         self.fails(2, 'bench', 'op', saying='required')
         self.fails(2, 'bench', 'op', 'norm', saying='--shapes')
         self.fails(2, 'bench', 'op', 'norm', 'rows=8 colls=96', saying='colls')
