@@ -52,7 +52,7 @@ std::string KeyOf(const Desc& desc);
 /// That is no part of the problem: every kernel for k = 1 does it.
 struct Args {
   TensorView in, ids, values;
-  TensorView tokens, positions, turns, found;
+  TensorView tokens{}, positions{}, turns{}, found{};
 };
 
 struct Op;

@@ -195,7 +195,9 @@ TEST_F(Numbers, quantising_once_changes_no_bit) {
     EXPECT_EQ(logits(apart), want) << DataTypeName(quant);
     EXPECT_EQ(logits(FusionSet::Of(Fusion::kQuantiseOnce)), logits(FusionSet::None()));
   }
-  if (device->isa == Isa::kAmx) ASSERT_EQ(unsetenv("TILEWRIGHT_ISA"), 0);
+  if (device->isa == Isa::kAmx) {
+    ASSERT_EQ(unsetenv("TILEWRIGHT_ISA"), 0);
+  }
 }
 
 // Where tiles of bf16 take prompts, they do so with and without it.

@@ -30,8 +30,8 @@ Tuner::Outcome Failed(const Error& error) {
 }
 
 std::int64_t ColdWeightBytes(std::int64_t measured_llc, std::int64_t reported_llc) {
-  constexpr std::int64_t kOursAtMost = std::int64_t{64} << 20;
-  return std::max(3 * measured_llc, reported_llc <= kOursAtMost ? 2 * reported_llc : 0);
+  constexpr std::int64_t kEnough = std::int64_t{512} << 20;
+  return std::max(3 * measured_llc, std::min(6 * reported_llc, kEnough));
 }
 
 ColdCopies::ColdCopies(const MeasurerOptions& options, Executor& executor)

@@ -133,9 +133,10 @@ TEST_F(CpuMeasurerTest, ALaunchThatWritesNothingIsSeenThoughAnEarlierOneLeftTheR
 TEST(ColdWeights, OutrunTheLastLevelHoweverItIsKnown) {
   constexpr std::int64_t kMiB = std::int64_t{1} << 20;
   EXPECT_EQ(ColdWeightBytes(10 * kMiB, 0), 30 * kMiB);
-  EXPECT_EQ(ColdWeightBytes(10 * kMiB, 8 * kMiB), 30 * kMiB);
-  EXPECT_EQ(ColdWeightBytes(10 * kMiB, 32 * kMiB), 64 * kMiB);    // it may be ours again
-  EXPECT_EQ(ColdWeightBytes(40 * kMiB, 300 * kMiB), 120 * kMiB);  // never all ours
+  EXPECT_EQ(ColdWeightBytes(10 * kMiB, 4 * kMiB), 30 * kMiB);
+  EXPECT_EQ(ColdWeightBytes(10 * kMiB, 32 * kMiB), 192 * kMiB);   // it may be ours again
+  EXPECT_EQ(ColdWeightBytes(40 * kMiB, 300 * kMiB), 512 * kMiB);  // never all ours
+  EXPECT_EQ(ColdWeightBytes(200 * kMiB, 300 * kMiB), 600 * kMiB);
 }
 
 TEST_F(CpuMeasurerTest, AWriteOutsideTheOutputIsSeen) {
