@@ -424,7 +424,9 @@ TEST(SamplerTest, TheBestLogitsGiveTheTokensThatAllOfThemGive) {
       const Best best = BestOf(logits, k);
       const Result<TokenId> want = all.Sample(logits), got = top.SampleTop(best.ids, best.logits);
       ASSERT_EQ(want.has_value(), got.has_value()) << "logits " << i;
-      if (want) ASSERT_EQ(*got, *want) << "top_k " << options.top_k << ", logits " << i;
+      if (want) {
+        ASSERT_EQ(*got, *want) << "top_k " << options.top_k << ", logits " << i;
+      }
       all.Accept(want.value_or(0)), top.Accept(want.value_or(0));
     }
   }

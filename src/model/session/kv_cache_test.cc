@@ -210,7 +210,9 @@ TEST(KvCache, a_context_beyond_the_free_memory_is_cut_to_whole_pages_that_fit) {
     EXPECT_EQ(context % 16, 0);
     EXPECT_GE(context, 16) << "at least one page, whether it fits or not";
     EXPECT_LT(context, large.context);
-    if (context > 16) EXPECT_LE(bytes * context * slots, free);
+    if (context > 16) {
+      EXPECT_LE(bytes * context * slots, free);
+    }
     // What is free may have changed by a quarter meanwhile.
     EXPECT_GE(bytes * (context + 16) * slots, free / 2);
   }
