@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "gemm_words.h"
 #include "launch_times.h"
@@ -21,6 +22,13 @@ struct Launch {
   LaunchTime time;
   bool again = false;  ///< the time is that of --again
 };
+
+/// The fastest first, those that failed last; what was timed again before the others.
+bool Before(const Launch& a, const Launch& b) {
+  if (a.time.trouble.empty() != b.time.trouble.empty()) return a.time.trouble.empty();
+  if (a.again != b.again) return a.again;
+  return a.time.us < b.time.us;
+}
 
 /// What --again times besides the chosen launch and the first guess.
 constexpr std::size_t kFastest = 4;
@@ -111,19 +119,19 @@ class OpBench {
 
   /// The fastest of many medians is so in part by luck: its time is taken anew, beside those that it is compared with.
   Status TimeAgain(const std::vector<Spec>& specs, Row& row) {
-    std::vector<std::size_t> order;
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      if (row.launches[i].time.trouble.empty()) order.push_back(i);
-    }
+    std::vector<std::size_t> order(specs.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return row.launches[a].time.us < row.launches[b].time.us;
+      return Before(row.launches[a], row.launches[b]);
     });
+    order.resize(std::min(kFastest, order.size()));
+    order.push_back(row.first_guess);
     std::vector<std::size_t> again = {row.chosen};  // first, as TimeInTurn has it
-    const auto add = [&](std::size_t i) {
-      if (std::find(again.begin(), again.end(), i) == again.end()) again.push_back(i);
-    };
-    for (std::size_t i = 0; i < std::min(kFastest, order.size()); ++i) add(order[i]);
-    if (row.launches[row.first_guess].time.trouble.empty()) add(row.first_guess);
+    for (const std::size_t i : order) {
+      if (row.launches[i].time.trouble.empty() &&
+          std::find(again.begin(), again.end(), i) == again.end())
+        again.push_back(i);
+    }
     std::vector<Spec> few;
     for (const std::size_t i : again) few.push_back(specs[i]);
     Result<std::vector<LaunchTime>> times = TimeInTurn<Op>(*measurer_, few, options_.again);
@@ -196,15 +204,12 @@ void PrintRows(const std::vector<Row>& rows) {
   Out(table.Text());
 }
 
-/// Every launch of one problem, the fastest first, those that failed last; what was timed again before the others.
+/// Every launch of one problem.
 void PrintLaunches(const Row& row) {
   std::vector<const Launch*> order;
   for (const Launch& launch : row.launches) order.push_back(&launch);
-  std::stable_sort(order.begin(), order.end(), [](const Launch* a, const Launch* b) {
-    if (a->time.trouble.empty() != b->time.trouble.empty()) return a->time.trouble.empty();
-    if (a->again != b->again) return a->again;
-    return a->time.us < b->time.us;
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Launch* a, const Launch* b) { return Before(*a, *b); });
   Table table({"us", "of floor", "model", "rank", "kernel", "launch"},
               {false, false, false, false, true, true});
   for (const Launch* launch : order) {
