@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -77,11 +79,26 @@ bool StoreDir::Impl::Fits(std::int64_t more_entries, std::int64_t more_bytes) co
          within(kBytesFormat.Value(totals.bytes), more_bytes, options.max_bytes);
 }
 
+bool StoreDir::Impl::AwaitTotals() {
+  // A publication between the first and the last line of a survey makes it fail, and many processes
+  // publish into a new folder at once. Each waits longer and longer, so that one survey comes
+  // through: 0.2 s at most in all, little beside a compilation made again.
+  constexpr int kAttempts = 16;
+  constexpr std::chrono::microseconds kFirst{50}, kLongest{32'000};
+  std::chrono::microseconds pause = kFirst;
+  for (int attempt = 0; attempt < kAttempts && !TotalsKnown(); ++attempt) {
+    if (attempt > 0) {
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, kLongest);
+    }
+    (void)Survey();
+  }
+  return TotalsKnown();
+}
+
 bool StoreDir::Impl::MakeRoom(std::uint64_t bytes, std::string& why) {
   if (!capped()) return true;
-  constexpr int kAttempts = 4;
-  for (int attempt = 0; attempt < kAttempts && !TotalsKnown(); ++attempt) (void)Survey();
-  if (!TotalsKnown()) {
+  if (!AwaitTotals()) {
     why = Format("{}: the entries change faster than they can be counted", layout.root);
     return false;
   }

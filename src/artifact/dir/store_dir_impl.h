@@ -124,6 +124,8 @@ struct StoreDir::Impl {
   int RemoveCounted(const std::string& path, std::uint64_t bytes);
   /// Whether the totals were counted and are plausible.
   bool TotalsKnown() const;
+  /// Counts until nobody else's change comes in between; false if they change all the time.
+  bool AwaitTotals();
   /// Whether the totals with this much more stay within the caps.
   bool Fits(std::int64_t more_entries, std::int64_t more_bytes) const;
   /// Trims if there is no room for a file of that size; returns whether there is room now.

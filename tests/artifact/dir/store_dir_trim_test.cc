@@ -170,6 +170,29 @@ TEST_F(StoreDirTrim, WhatComesAndGoesDuringASurveyDoesNotLoseCount) {
   EXPECT_EQ(dir->GetTotals().entries, 10u);
 }
 
+TEST_F(StoreDirTrim, AnEntryIsKeptThoughOthersPublishDuringManySurveys) {
+  Fill(3);
+  const auto other = OpenCapped(0);
+  const auto dir = OpenCapped(1000);
+  int published = 0;
+  constexpr int kOthers = 12;
+  files_.Arm({.kind = Fault::kHook,
+              .lasting = true,
+              .only = FaultyFilesystem::Call::kList,
+              .path_part = "/v1/tmp",
+              .hook = [&] {
+                if (published == kOthers) return;
+                const Entry entry = MakeTestEntry(100 + published++);
+                EXPECT_EQ(other->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
+              }});
+  const Entry entry = MakeTestEntry(50);
+  std::string why;
+  EXPECT_EQ(dir->Publish(entry.action, entry.bytes, &why), StoreDir::Published::kNew) << why;
+  files_.Disarm();
+  EXPECT_EQ(published, kOthers);
+  EXPECT_EQ(dir->GetTotals().entries, 3u + kOthers + 1u);
+}
+
 class StoreDirTrimDuring : public StoreDirTrim, public testing::WithParamInterface<int> {};
 
 /// Another survey at each of the looks at the counters' file, before and after the entry goes.

@@ -103,6 +103,9 @@ int Main(const Arguments& arguments) {
     threads.emplace_back([&] { failures += Ask(*store, arguments.Get("how", "compile"), specs); });
   }
   for (std::thread& thread : threads) thread.join();
+  for (const std::string& warning : store->warnings()) {
+    std::fprintf(stderr, "%s\n", warning.c_str());
+  }
   const ArtifactCounters counters = store->process_counters();
   std::printf("met=%d\ncompiles=%d\nlock_waits=%d\nlock_timeouts=%d\nuser_hits=%d\nwarnings=%d\n",
               met ? 1 : 0, compiler->compiles(), static_cast<int>(counters.lock_waits),
