@@ -36,24 +36,7 @@ done
 if [[ ${#units[@]} -gt 0 ]]; then
   log=$(mktemp)
   trap 'rm -f "$log"' EXIT
-  if ! cmake --preset tidy >"$log" 2>&1; then
-    cat "$log"
-    exit 1
-  fi
-  # A file that this machine does not build, as bench/gpu without a CUDA toolkit, has no command line.
-  all=${#units[@]}
-  mapfile -t units < <(printf '%s\n' "${units[@]}" | grep -Fxf <(python3 -c '
-import json, os
-for entry in json.load(open("build-tidy/compile_commands.json")):
-    print(os.path.relpath(entry["file"]))'))
-  echo "-- clang-tidy: ${#units[@]} files, $((all - ${#units[@]})) more are not built here"
-fi
-if [[ ${#units[@]} -gt 0 ]]; then
-  # Kernel files are compiled with g++'s flags, and clang does not know all of them.
-  if ! printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p build-tidy \
-      --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-optimization-argument >"$log" 2>/dev/null; then
-    cat "$log"
-    failed=1
-  fi
+  cmake --preset tidy >"$log" 2>&1 || { cat "$log"; exit 1; }
+  python3 -B tools/tidy.py build-tidy "${units[@]}" || failed=1
 fi
 exit $failed
