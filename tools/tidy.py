@@ -10,48 +10,19 @@ change, checking all takes seconds in place of up to half an hour. Prints what f
 """
 
 import concurrent.futures
-import functools
 import hashlib
 import json
 import os
-import re
+import pathlib
 import subprocess
 import sys
 
+import fingerprint
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDER = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tilewright-tidy")
-INCLUDE = re.compile(rb'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 # Kernel files are compiled with g++'s flags, and clang does not know all of them.
 FLAGS = ["--quiet", "--extra-arg=-Wno-unknown-warning-option", "--extra-arg=-Wno-ignored-optimization-argument"]
-
-
-@functools.lru_cache(maxsize=None)
-def content(path):
-    with open(path, "rb") as file:
-        return file.read()
-
-
-@functools.lru_cache(maxsize=None)
-def project_includes(path, search):
-    """Files of the project that this one names, whether or not the preprocessor gets there."""
-    found = []
-    for name in INCLUDE.findall(content(path)):
-        for folder in (os.path.dirname(path), *search):
-            candidate = os.path.normpath(os.path.join(folder, os.fsdecode(name)))
-            if candidate.startswith(ROOT + os.sep) and os.path.isfile(candidate):
-                found.append(candidate)
-                break
-    return found
-
-
-def closure(path, search):
-    seen, left = {path}, [path]
-    while left:
-        for included in project_includes(left.pop(), search):
-            if included not in seen:
-                seen.add(included)
-                left.append(included)
-    return sorted(seen)
 
 
 def environment():
@@ -60,15 +31,14 @@ def environment():
         packages = subprocess.run(["dpkg-query", "-W", "*-dev"], capture_output=True, check=False).stdout
     except FileNotFoundError:
         packages = b""
-    return version + content(os.path.join(ROOT, ".clang-tidy")) + packages
+    return version + pathlib.Path(ROOT, ".clang-tidy").read_bytes() + packages
 
 
-def key(base, command, path):
-    search = tuple(os.path.normpath(folder) for folder in re.findall(r"-(?:I|isystem) ?(\S+)", command))
+def key(base, command, tree, path):
     digest = hashlib.sha256(base)
     digest.update(command.replace(ROOT, "").encode())
-    for file in closure(path, search):
-        digest.update(b"\0" + os.path.relpath(file, ROOT).encode() + b"\0" + hashlib.sha256(content(file)).digest())
+    for name, file in tree.closure(pathlib.Path(path)):
+        digest.update(f"\0{name}\0".encode() + hashlib.sha256(tree.read(file)[0]).digest())
     return digest.hexdigest()
 
 
@@ -79,8 +49,9 @@ def main():
     paths = [os.path.abspath(name) for name in names]
     # A file that this machine does not build, as bench/gpu without a CUDA toolkit, has no command line.
     units = [path for path in paths if path in commands]
-    base = environment()
-    keys = {path: os.path.join(FOLDER, key(base, commands[path], path)) for path in units}
+    base, tree = environment(), fingerprint.Tree(ROOT)
+    tree.search += [tree.root / "tests", tree.root / "bench"]  # include folders of bench/, besides src/ and include/
+    keys = {path: os.path.join(FOLDER, key(base, commands[path], tree, path)) for path in units}
     unknown = [path for path in units if not os.path.exists(keys[path])]
     print(f"-- clang-tidy: {len(unknown)} files, {len(units) - len(unknown)} more have passed as they are, "
           f"{len(paths) - len(units)} are not built here", flush=True)
