@@ -33,9 +33,10 @@ struct Distances {
   double median = 0, p95 = 0, max = 0;
 };
 
-Distances Compare(const std::vector<std::vector<float>>& got,
-                  const std::vector<std::vector<float>>& want, std::size_t vocab) {
-  std::vector<double> each;
+/// Appends the distance of each position's logits, as a share of their length.
+void Compare(const std::vector<std::vector<float>>& got,
+             const std::vector<std::vector<float>>& want, std::size_t vocab,
+             std::vector<double>& each) {
   for (std::size_t p = 0; p < got.size(); ++p) {
     for (std::size_t at = 0; at < got[p].size(); at += vocab) {
       double difference = 0, norm = 0;
@@ -47,8 +48,24 @@ Distances Compare(const std::vector<std::vector<float>>& got,
       each.push_back(std::sqrt(difference / norm));
     }
   }
+}
+
+Distances Summarise(std::vector<double> each) {
   std::sort(each.begin(), each.end());
   return {each[each.size() / 2], each[each.size() * 95 / 100], each.back()};
+}
+
+/// The least precise type that a session rounded activations to.
+Precision Used(const DeviceDispatch& dispatch, Precision activations) {
+  // Attention does of bf16: on tiles (2.6e-3, 1.0e-2, 3.0e-2) and, where exactly it is asked for, by vectors (2.5e-3,
+  // 1.1e-2, 3.1e-2).
+  const DeviceSpec& device = dispatch.device()->spec();
+  const bool tiles = device.Has(kFeatureAmxTile | kFeatureAmxBf16);
+  const bool vectors = device.Has(kFeatureAvx512Bf16) && activations == Precision::kBF16;
+  Precision used = tiles || vectors ? std::min(activations, Precision::kBF16) : Precision::kF32;
+  for (const DecidedGemm& gemm : dispatch.Decisions())
+    used = std::max(used, gemm.plan.spec().kernel->desc().activations);
+  return used;
 }
 
 TEST(ModelAccuracy, logits_stay_as_close_to_float64_as_the_types_allow) {
@@ -67,38 +84,42 @@ TEST(ModelAccuracy, logits_stay_as_close_to_float64_as_the_types_allow) {
   struct Case {
     const char* name;
     Precision activations;
-    DataType kv;
+    std::vector<DataType> kv;
     Distances allowed;
   };
-  // Up to twice what was measured (1.6e-6, 5.7e-6, 2.0e-5; 2.6e-4, 1.1e-3, 3.5e-3; 2.3e-2, 7.7e-2;
-  // 8.2e-2, 2.8e-1 where every product takes it).
+  // Up to twice what was measured (1.6e-6, 5.7e-6, 2.0e-5; 2.6e-4, 1.1e-3, 3.5e-3; 8.2e-2, 2.8e-1 where every product
+  // takes w8a8), but of int8: which way a value rounds depends on the last bits of what it was computed from, so each
+  // cache, fusion and instruction set is another draw. Six by AVX2 had medians of 2.25e-2 to 2.43e-2 and p95 of 7.5e-2
+  // to 8.9e-2, and all their positions together, which are compared, 2.3e-2 and 8.2e-2.
+  const std::vector<DataType> draws = {DataType::kF16, DataType::kF32, DataType::kBF16};
   const Case cases[] = {
-      {"f32, f32 KV", Precision::kF32, DataType::kF32, {3e-6, 1.1e-5, 4e-5}},
-      {"f32, f16 KV", Precision::kF32, DataType::kF16, {5e-4, 2e-3, 6e-3}},
-      {"bf16", Precision::kBF16, DataType::kF16, {8e-3, 2.5e-2, INFINITY}},
-      {"int8", Precision::kI8, DataType::kF16, {2.4e-2, 8e-2, INFINITY}},
-      {"w8a8", Precision::kW8A8, DataType::kF16, {1.2e-1, 4e-1, INFINITY}},
+      {"f32, f32 KV", Precision::kF32, {DataType::kF32}, {3e-6, 1.1e-5, 4e-5}},
+      {"f32, f16 KV", Precision::kF32, {DataType::kF16}, {5e-4, 2e-3, 6e-3}},
+      {"bf16", Precision::kBF16, {DataType::kF16}, {8e-3, 2.5e-2, INFINITY}},
+      {"int8", Precision::kI8, draws, {2.4e-2, 8.8e-2, INFINITY}},
+      {"w8a8", Precision::kW8A8, draws, {1.2e-1, 4e-1, INFINITY}},
   };
   for (const Case& c : cases) {
-    auto runner =
-        Runner::Make(test::ModelPath(), {.activations = c.activations, .kv = c.kv, .context = 128});
-    ASSERT_NE(runner, nullptr);
-    const Distances d = Compare(Logits(*runner->session, prompts), want, vocab);
+    std::vector<double> each;
+    Precision used = Precision::kF32;
+    for (const DataType kv : c.kv) {
+      for (const bool fuse : {true, false}) {
+        auto runner =
+            Runner::Make(test::ModelPath(),
+                         {.activations = c.activations, .kv = kv, .fuse = fuse, .context = 128});
+        ASSERT_NE(runner, nullptr);
+        Compare(Logits(*runner->session, prompts), want, vocab, each);
+        used = std::max(used, Used(*runner->dispatch, c.activations));
+      }
+    }
+    ASSERT_LE(used, c.activations) << c.name;
+    const Distances d = Summarise(std::move(each));
     std::printf("%-12s relative L2 of the logits: median %.2e  p95 %.2e  max %.2e\n", c.name,
                 d.median, d.p95, d.max);
-    // A permission to round that no kernel here makes use of excuses nothing. Of bf16, attention
-    // does: on tiles (2.6e-3, 1.0e-2, 3.0e-2) and, where exactly it is asked for, by vectors (2.5e-3,
-    // 1.1e-2, 3.1e-2).
-    const DeviceSpec& device = runner->dispatch->device()->spec();
-    const bool tiles = device.Has(kFeatureAmxTile | kFeatureAmxBf16);
-    const bool vectors = device.Has(kFeatureAvx512Bf16) && c.activations == Precision::kBF16;
-    Precision used = tiles || vectors ? std::min(c.activations, Precision::kBF16) : Precision::kF32;
-    for (const DecidedGemm& gemm : runner->dispatch->Decisions())
-      used = std::max(used, gemm.plan.spec().kernel->desc().activations);
-    ASSERT_LE(used, c.activations) << c.name;
+    // A permission to round that no kernel here makes use of excuses nothing.
     const Distances& allowed =
         std::find_if(std::begin(cases), std::end(cases), [&](const Case& row) {
-          return row.activations == used && row.kv == c.kv;
+          return row.activations == used && row.kv.front() == c.kv.front();
         })->allowed;
     EXPECT_LE(d.median, allowed.median) << c.name;
     EXPECT_LE(d.p95, allowed.p95) << c.name;

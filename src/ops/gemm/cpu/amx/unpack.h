@@ -102,7 +102,7 @@ struct StepOf {
   static constexpr bool kIntegers = kFormat.scale == Factor::kF16TimesInt;
   static constexpr bool kHasMin = kFormat.min != Factor::kNone;
   static constexpr int kInside = kFormat.elements / kBlock;
-  PanelCursor at;
+  PanelCursor<false> at;
   F d, m;
 
   StepOf(const std::uint8_t* panel, int k, int step) {

@@ -25,25 +25,31 @@ struct BlockAhead {
   int left = 0;  ///< blocks of its panel from this one on
 };
 
-/// Where a block is read from: its first vector of columns; and what to prefetch meanwhile.
+/// Where a block is read from: its first vector of columns; and what to prefetch meanwhile. `kAbreast`: of the first
+/// of Vec::kAbreast panels that are read side by side.
+template <bool kAbreast>
 struct PanelCursor {
   const std::uint8_t* codes = nullptr;
   const std::uint8_t* scales = nullptr;
-  BlockAhead near;  ///< into the L1
+  BlockAhead near;  ///< into the L1; not side by side
   BlockAhead far;   ///< into the L2
   std::size_t panel_bytes = 0;
+
+  /// The same block of the g-th panel beside this one, without what to fetch into the L1.
+  inline __attribute__((always_inline)) PanelCursor Beside(int g) const {
+    if (g == 0) return *this;
+    const std::size_t to = static_cast<std::size_t>(g) * panel_bytes;
+    return {codes + to, scales + to, {}, {far.codes + to, far.factors + to, far.left}, panel_bytes};
+  }
 };
 
-/// Whether L vectors of columns are those of panels side by side, and not of one.
-template <int L>
-constexpr bool kAreAbreast = L > 1 && L == Vec::kAbreast;
-
-/// From what the first of L vectors of columns has somewhere to what vector l has, where those of one panel
-/// are `step` bytes apart.
-template <int L>
-inline __attribute__((always_inline)) std::size_t ToVector(const PanelCursor& at, int l, int step) {
+/// From what the first of several vectors of columns has somewhere to what vector l has, where those of one panel
+/// are `step` bytes apart. Where a vector is a whole panel, the others are those of the panels beside it.
+template <bool kAbreast>
+inline __attribute__((always_inline)) std::size_t ToVector(const PanelCursor<kAbreast>& at, int l,
+                                                           int step) {
   return static_cast<std::size_t>(l) *
-         (kAreAbreast<L> ? at.panel_bytes : static_cast<std::size_t>(step));
+         (Vec::kColumns == kPanelColumns ? at.panel_bytes : static_cast<std::size_t>(step));
 }
 
 /// Bytes from the factors of a vector of columns to those of the next, in one panel.
@@ -77,7 +83,9 @@ constexpr bool kFetchesNear = R > 2 || PanelCodeBits(Block::kFormat) < 8;
 /// memory than one. One thread of a Zen 4, from memory, 16384 x 2048 and 2048 x 8192, us, one panel at a time and
 /// side by side: q4_0 858 and 752, 394 and 304; q4_k 969 and 814, 419 and 354; q6_k 1,266 and 1,147, 612 and 537;
 /// q8_0 1,692 and 1,319, 785 and 569. Where unpacking is what takes the time, it is slower: q2_k 392 and 1,098,
-/// q3_k 531 and 876, mxfp4 641 and 913.
+/// q3_k 531 and 876, mxfp4 641 and 913. Two by AVX2, Llama-3.2-1B's shape in q4_0 on one and two threads of a Zen 3,
+/// tokens a second, one panel at a time and side by side: medians 12.5 and 15.2, 22.9 and 24.0, best 14.0 and 18.3,
+/// 25.8 and 31.7; four: 13.5 and 22.0, best 18.2 and 25.9. SmolLM2, whose panels have 18 blocks, is alike.
 template <class Block>
 constexpr bool kGainsAbreast = Vec::kAbreast > 1 && PanelCodeBits(Block::kFormat) > 3 &&
                                (Block::kFormat.scale != Factor::kPowerOfTwo);
@@ -113,8 +121,8 @@ inline __attribute__((always_inline)) void Step(BlockAhead& at, int blocks,
 /// Blocks of more than five lines do it in two parts: bursts of four or five lines stream fastest
 /// (q8_0, one core, GB/s: nine at once 22, five and four 27, one by one 14, seventeen every other
 /// block 17).
-template <class Block, int kPart, int kParts, int L, int R>
-inline __attribute__((always_inline)) void Prefetch(const PanelCursor& at) {
+template <class Block, int kPart, int kParts, int L, int R, bool kAbreast>
+inline __attribute__((always_inline)) void Prefetch(const PanelCursor<kAbreast>& at) {
   constexpr int kOfCodes = CodeBytes(Block::kFormat) / 64;
   constexpr int kLines = kOfCodes + (FactorBytes(Block::kFormat) + 63) / 64;
   constexpr int kEach = (kLines + kParts - 1) / kParts;
@@ -122,13 +130,14 @@ inline __attribute__((always_inline)) void Prefetch(const PanelCursor& at) {
   const auto place = [](const BlockAhead& ahead, int line) {
     return line < kOfCodes ? ahead.codes + 64 * line : ahead.factors + 64 * (line - kOfCodes);
   };
-  if constexpr (kAreAbreast<L>) {
+  if constexpr (kAbreast) {
     if (PanelCodeBits(Block::kFormat) == 8) return;
+    constexpr int kPanels = Vec::kColumns == kPanelColumns ? L : 1;
     TILEWRIGHT_UNROLL
-    for (int l = 0; l < L; ++l) {
+    for (int l = 0; l < kPanels; ++l) {
       TILEWRIGHT_UNROLL
       for (int line = kFirst; line < kEnd; ++line)
-        __builtin_prefetch(place(at.far, line) + ToVector<L>(at, l, 0), 0, 2);
+        __builtin_prefetch(place(at.far, line) + ToVector(at, l, 0), 0, 2);
     }
     return;
   }
@@ -192,12 +201,12 @@ struct Sums {
 };
 
 /// The line of codes at `offset` of each of L vectors.
-template <int L>
-inline __attribute__((always_inline)) void LoadLine(const PanelCursor& at, int offset,
+template <int L, bool kAbreast>
+inline __attribute__((always_inline)) void LoadLine(const PanelCursor<kAbreast>& at, int offset,
                                                     I (&raw)[L]) {
   TILEWRIGHT_UNROLL
   for (int l = 0; l < L; ++l)
-    raw[l] = Vec::Load(at.codes + offset + ToVector<L>(at, l, 4 * Vec::kColumns));
+    raw[l] = Vec::Load(at.codes + offset + ToVector(at, l, 4 * Vec::kColumns));
 }
 
 /// What is multiplied for the nibbles of a quad; `top` is the line of fifth bits.
@@ -222,8 +231,9 @@ inline __attribute__((always_inline)) F LoadScales(const std::uint8_t* p) {
 }
 
 /// The codes of a block that is one sub-block, of 4 or 5 bits or bytes.
-template <class Block, int L, int R>
-inline __attribute__((always_inline)) void SumBlock(const PanelCursor& at, const std::uint8_t* x,
+template <class Block, int L, int R, bool kAbreast>
+inline __attribute__((always_inline)) void SumBlock(const PanelCursor<kAbreast>& at,
+                                                    const std::uint8_t* x,
                                                     Sums<Block, L, R>& sums) {
   constexpr int kBits = PanelCodeBits(Block::kFormat);
   constexpr int kParts = kBits > 4 ? 2 : 1;
@@ -252,10 +262,10 @@ inline __attribute__((always_inline)) void SumBlock(const PanelCursor& at, const
 
 /// A block that is one sub-block. `d` and `m`: factors of the file's block around the block, where
 /// its sub-blocks have integers.
-template <class Block, int L, int R>
-inline __attribute__((always_inline)) void OneSubBlock(const PanelCursor& at, const F (&d)[L],
-                                                       const F (&m)[L], const std::uint8_t* x,
-                                                       F (&acc)[L][R]) {
+template <class Block, int L, int R, bool kAbreast>
+inline __attribute__((always_inline)) void OneSubBlock(const PanelCursor<kAbreast>& at,
+                                                       const F (&d)[L], const F (&m)[L],
+                                                       const std::uint8_t* x, F (&acc)[L][R]) {
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr bool kHasMin = kFormat.min != Factor::kNone;
   constexpr bool kIntegers = kFormat.scale == Factor::kF16TimesInt;
@@ -266,7 +276,7 @@ inline __attribute__((always_inline)) void OneSubBlock(const PanelCursor& at, co
   SumBlock(at, x, sums);
   TILEWRIGHT_UNROLL
   for (int l = 0; l < L; ++l) {
-    const std::uint8_t* scales = at.scales + ToVector<L>(at, l, kScaleStep<Block>);
+    const std::uint8_t* scales = at.scales + ToVector(at, l, kScaleStep<Block>);
     // Scale times integer is exact in f32: 11 bits by 8.
     const F dw = kIntegers ? Vec::Mul(d[l], Vec::LoadInt8(scales)) : LoadScales<Block>(scales);
     F mw = Vec::ZeroF();
@@ -290,18 +300,18 @@ template <class Block>
 constexpr bool kSixteenfold = !Vec::kWords && PanelCodeBits(Block::kFormat) == 2;
 
 /// The codes of quad line + 4 * half where kSixteenfold.
-template <int L, class V = Vec>
-inline __attribute__((always_inline)) void SixteenfoldCodes(const PanelCursor& at, int half,
-                                                            int line, I (&codes)[L]) {
+template <int L, bool kAbreast, class V = Vec>
+inline __attribute__((always_inline)) void SixteenfoldCodes(const PanelCursor<kAbreast>& at,
+                                                            int half, int line, I (&codes)[L]) {
   LoadLine(at, 64 * (line >> 1), codes);
   TILEWRIGHT_UNROLL
   for (int l = 0; l < L; ++l) codes[l] = V::FieldInPlace(codes[l], line & 1, half);
 }
 
 /// The codes of quad line + 4 * half, of 2, 3 or 6 bits.
-template <class Block, int L>
-inline __attribute__((always_inline)) void HalfCodes(const PanelCursor& at, int half, int line,
-                                                     I (&codes)[L]) {
+template <class Block, int L, bool kAbreast>
+inline __attribute__((always_inline)) void HalfCodes(const PanelCursor<kAbreast>& at, int half,
+                                                     int line, I (&codes)[L]) {
   constexpr int kBits = PanelCodeBits(Block::kFormat);
   const int field = 2 * half + (line & 1);
   I raw[L], more[L];
@@ -321,10 +331,10 @@ inline __attribute__((always_inline)) void HalfCodes(const PanelCursor& at, int 
 }
 
 /// A block of two sub-blocks. `dw` and `m` are the factors of the file's block around the block.
-template <class Block, int L, int R>
-inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor& at, const F (&dw)[L],
-                                                        const F (&m)[L], const std::uint8_t* x,
-                                                        F (&acc)[L][R]) {
+template <class Block, int L, int R, bool kAbreast>
+inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor<kAbreast>& at,
+                                                        const F (&dw)[L], const F (&m)[L],
+                                                        const std::uint8_t* x, F (&acc)[L][R]) {
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr bool kHasMin = kFormat.min != Factor::kNone;
   constexpr int kParts = PanelCodeBits(kFormat) == 6 ? 2 : 1;
@@ -351,7 +361,7 @@ inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor& at, c
     for (int l = 0; l < L; ++l) {
       // d * scale is exact in f32: 11 bits by 8.
       const std::uint8_t* integers =
-          at.scales + ToVector<L>(at, l, kScaleStep<Block>) + kPanelColumns * half;
+          at.scales + ToVector(at, l, kScaleStep<Block>) + kPanelColumns * half;
       const F each = kSixteenfold<Block> && half == 1 ? Vec::Mul(dw[l], Vec::Set(0x1p-4f)) : dw[l];
       const F scale = Vec::Mul(
           each, kFormat.PairsIntegers() ? Vec::LoadLowNibbles(integers) : Vec::LoadInt8(integers));
@@ -376,10 +386,10 @@ inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor& at, c
 }
 
 /// acc += a block of a panel times R rows.
-template <class Block, int L, int R>
-inline __attribute__((always_inline)) void MultiplyBlock(const PanelCursor& at, const F (&d)[L],
-                                                         const F (&m)[L], const std::uint8_t* x,
-                                                         F (&acc)[L][R]) {
+template <class Block, int L, int R, bool kAbreast>
+inline __attribute__((always_inline)) void MultiplyBlock(const PanelCursor<kAbreast>& at,
+                                                         const F (&d)[L], const F (&m)[L],
+                                                         const std::uint8_t* x, F (&acc)[L][R]) {
   if constexpr (Block::kFormat.sub_block < kBlock) {
     TwoSubBlocks<Block>(at, d, m, x, acc);
   } else {

@@ -13,7 +13,7 @@ struct Vec {
   static constexpr int kColumns = 8;
   static constexpr int kRows = 4;
   static constexpr int kWholePanelRows = 2;
-  static constexpr int kAbreast = 1;
+  static constexpr int kAbreast = 2;
 
   static I Zero() { return _mm256_setzero_si256(); }
   /// `x`, in a register from here on. Of sums g++ would make trees, which take more registers than

@@ -21,19 +21,23 @@ namespace {
 template <int R>
 constexpr int kLanes = R <= Vec::kWholePanelRows ? kPanelColumns / Vec::kColumns : 1;
 
-/// out[l][r] = row r of the tile times the columns of vector first_lane + l of the panel.
-template <class Block, int R, int L>
+/// out[g][l][r] = row r of the tile times the columns of vector first_lane + l of the panel; with several groups, of
+/// the g-th of G panels side by side.
+template <class Block, int R, int G, int L, bool kAbreast>
 inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const std::uint8_t* panel,
-                                                    int first_lane, PanelCursor& at,
-                                                    F (&out)[L][R]) {
+                                                    int first_lane, PanelCursor<kAbreast>& at,
+                                                    F (&out)[G][L][R]) {
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr bool kIntegers = kFormat.scale == Factor::kF16TimesInt;
   constexpr int kColumns = Vec::kColumns;
-  F acc[L][R];  // apart from `out`, whose other uses would keep it in memory
+  F acc[G][L][R];  // apart from `out`, whose other uses would keep it in memory
   TILEWRIGHT_UNROLL
-  for (int l = 0; l < L; ++l) {
+  for (int g = 0; g < G; ++g) {
     TILEWRIGHT_UNROLL
-    for (int r = 0; r < R; ++r) acc[l][r] = Vec::ZeroF();
+    for (int l = 0; l < L; ++l) {
+      TILEWRIGHT_UNROLL
+      for (int r = 0; r < R; ++r) acc[g][l][r] = Vec::ZeroF();
+    }
   }
   constexpr int kRecord = R * RecordBytes(kFormat);
   const std::uint8_t* x = args.a;
@@ -41,36 +45,44 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
   at.scales = panel +
               static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(args.blocks) +
               first_lane * kScaleStep<Block>;
-  const std::size_t next = args.panel_bytes * (kAreAbreast<L> ? L : 1);  // panels, or this one
+  const std::size_t next = args.panel_bytes * (kAbreast ? Vec::kAbreast : 1);
   constexpr int kInside = kIntegers ? kFormat.elements / kBlock : 1;
   for (int outer = 0; outer < args.blocks; outer += kInside) {
-    F d[L], m[L];
+    F d[G][L], m[G][L];
     TILEWRIGHT_UNROLL
-    for (int l = 0; l < L; ++l) {
-      d[l] = m[l] = Vec::ZeroF();
-      if constexpr (kIntegers) {
-        // f16 lanes are twice as wide as int8 ones.
-        const std::uint8_t* halves = at.scales + kInside * IntegerBytes(kFormat) +
-                                     first_lane * kColumns + ToVector<L>(at, l, 2 * kColumns);
-        d[l] = Vec::LoadHalf(halves);
-        if constexpr (kFormat.min != Factor::kNone)
-          m[l] = Vec::LoadHalf(halves + 2 * kPanelColumns);
+    for (int g = 0; g < G; ++g) {
+      TILEWRIGHT_UNROLL
+      for (int l = 0; l < L; ++l) {
+        d[g][l] = m[g][l] = Vec::ZeroF();
+        if constexpr (kIntegers) {
+          // f16 lanes are twice as wide as int8 ones.
+          const std::uint8_t* halves = at.scales + g * args.panel_bytes +
+                                       kInside * IntegerBytes(kFormat) + first_lane * kColumns +
+                                       ToVector(at, l, 2 * kColumns);
+          d[g][l] = Vec::LoadHalf(halves);
+          if constexpr (kFormat.min != Factor::kNone)
+            m[g][l] = Vec::LoadHalf(halves + 2 * kPanelColumns);
+        }
       }
     }
     for (int block = 0; block < kInside; ++block) {
-      MultiplyBlock<Block>(at, d, m, x, acc);
+      TILEWRIGHT_UNROLL
+      for (int g = 0; g < G; ++g) MultiplyBlock<Block>(at.Beside(g), d[g], m[g], x, acc[g]);
       x += kRecord;
       at.codes += CodeBytes(kFormat);
       at.scales += kIntegers ? IntegerBytes(kFormat) : HalfBytes(kFormat);
-      Step<Block>(at.near, args.blocks, next);
+      if constexpr (!kAbreast) Step<Block>(at.near, args.blocks, next);
       Step<Block>(at.far, args.blocks, next);
     }
     if constexpr (kIntegers) at.scales += HalfBytes(kFormat);
   }
   TILEWRIGHT_UNROLL
-  for (int l = 0; l < L; ++l) {
+  for (int g = 0; g < G; ++g) {
     TILEWRIGHT_UNROLL
-    for (int r = 0; r < R; ++r) out[l][r] = acc[l][r];
+    for (int l = 0; l < L; ++l) {
+      TILEWRIGHT_UNROLL
+      for (int r = 0; r < R; ++r) out[g][l][r] = acc[g][l][r];
+    }
   }
 }
 
@@ -95,18 +107,28 @@ inline void StoreOutput(const TileArgs& args, int row, int column, const F& gate
   Store(args, row, column, value);
 }
 
-/// One row by Vec::kAbreast panels, from `panel` on. Leaves `at` somewhere behind them.
+/// One row by Vec::kAbreast panels side by side, from `panel` on. What all multiply at once is a vector of each where
+/// that is a whole panel, else a panel after the other.
 template <class Block>
-inline void MultiplyAbreast(const TileArgs& args, int panel, PanelCursor& at) {
+inline void MultiplyAbreast(const TileArgs& args, int panel) {
   constexpr int kPanels = Vec::kAbreast;
   static_assert(kPanels == 1 || kPanels % 2 == 0, "gated pairs stay together");
+  constexpr int kVectors = kPanelColumns / Vec::kColumns;
   const int step = args.gated ? 2 : 1;
   const std::uint8_t* b = args.b + static_cast<std::size_t>(panel) * args.panel_bytes;
+  PanelCursor<true> at;
+  at.panel_bytes = args.panel_bytes;
   at.far = StartAhead<Block>(b, args.blocks, kPanels * args.panel_bytes, kBlocksAbreast);
-  F acc[kPanels][1];
-  RunPanel<Block, 1, kPanels>(args, b, 0, at, acc);
-  for (int l = 0; l < kPanels; l += step)
-    StoreOutput(args, 0, (panel + l) / step * kPanelColumns, acc[l][0], acc[l + step - 1][0]);
+  F acc[kVectors > 1 ? kPanels : 1][kVectors > 1 ? kVectors : kPanels][1];
+  RunPanel<Block, 1>(args, b, 0, at, acc);
+  const auto sum = [&acc](int p, int v) -> const F& {
+    return acc[kVectors > 1 ? p : 0][kVectors > 1 ? v : p][0];
+  };
+  for (int p = 0; p < kPanels; p += step) {
+    for (int v = 0; v < kVectors; ++v)
+      StoreOutput(args, 0, (panel + p) / step * kPanelColumns + v * Vec::kColumns, sum(p, v),
+                  sum(p + step - 1, v));
+  }
 }
 
 template <class Block, int R>
@@ -116,33 +138,32 @@ __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
     return StartAhead<Block>(args.b + static_cast<std::size_t>(panel) * args.panel_bytes,
                              args.blocks, args.panel_bytes, distance);
   };
-  PanelCursor at;
-  at.near = ahead(0, kBlocksNear), at.far = ahead(0, kBlocksFar<Block>);
-  at.panel_bytes = args.panel_bytes;
   int panel = 0;
   if constexpr (R == 1 && kGainsAbreast<Block>) {
     for (; args.abreast && panel + Vec::kAbreast <= args.panels; panel += Vec::kAbreast)
-      MultiplyAbreast<Block>(args, panel, at);
-    at.near = ahead(panel, kBlocksNear), at.far = ahead(panel, kBlocksFar<Block>);
+      MultiplyAbreast<Block>(args, panel);
   }
+  PanelCursor<false> at;
+  at.near = ahead(panel, kBlocksNear), at.far = ahead(panel, kBlocksFar<Block>);
+  at.panel_bytes = args.panel_bytes;
   for (; panel < args.panels; panel += step) {
     const std::uint8_t* b = args.b + static_cast<std::size_t>(panel) * args.panel_bytes;
     const int column = panel / step * kPanelColumns;
-    const PanelCursor start = at;  // each pass over a panel fetches the same
+    const PanelCursor<false> start = at;  // each pass over a panel fetches the same
     for (int lane = 0; lane < kPanelColumns / Vec::kColumns; lane += kLanes<R>) {
       at = start;
-      F acc[kLanes<R>][R];
-      RunPanel<Block, R, kLanes<R>>(args, b, lane, at, acc);
+      F acc[1][kLanes<R>][R];
+      RunPanel<Block, R>(args, b, lane, at, acc);
       F gate[kLanes<R>][R];
       if (args.gated) {
         for (int l = 0; l < kLanes<R>; ++l) {
-          for (int r = 0; r < R; ++r) gate[l][r] = acc[l][r];
+          for (int r = 0; r < R; ++r) gate[l][r] = acc[0][l][r];
         }
-        RunPanel<Block, R, kLanes<R>>(args, b + args.panel_bytes, lane, at, acc);
+        RunPanel<Block, R>(args, b + args.panel_bytes, lane, at, acc);
       }
       for (int l = 0; l < kLanes<R>; ++l) {
         for (int r = 0; r < R; ++r)
-          StoreOutput(args, r, column + (lane + l) * Vec::kColumns, gate[l][r], acc[l][r]);
+          StoreOutput(args, r, column + (lane + l) * Vec::kColumns, gate[l][r], acc[0][l][r]);
       }
     }
   }
