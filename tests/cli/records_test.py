@@ -600,11 +600,13 @@ class ExplainOperations(CliTest):
     def test_threads_are_a_launch_parameter_of_short_work(self):
         path = self.folder / 'laptop.json'
         path.write_text(json.dumps({'name': 'laptop', 'features': ['avx2'], 'cores': 8}))
-        for words in (('norm', 'rows=300 cols=576'), ('gemm', '--m', 1, '--n', 64, '--k', 64, '--type-b', 'q4_1')):
+        norm, gemm = ('norm', 'rows=300 cols=576'), ('gemm', '--m', 1, '--n', 64, '--k', 64, '--type-b', 'q4_1')
+        for words, others in ((norm, ()), (gemm, (' panels=1',))):
             said = self.ok('explain', *words, '--json', '--device-spec', path).json()
             specs = [c['spec'] for c in said['candidates'] if c['kernel'] == said['chosen']]
             self.assertEqual(said['chosen_spec'], 'swizzle=0 splits=1')
-            self.assertEqual(sorted(specs), [said['chosen_spec'] + tail for tail in ('', ' threads=1', ' threads=2', ' threads=4')])
+            tails = ('', *others, ' threads=1', ' threads=2', ' threads=4')
+            self.assertEqual(sorted(specs), [said['chosen_spec'] + tail for tail in tails])
             self.assertNotIn('threads', said['problem'])
         self.fails(2, 'explain', 'norm', 'rows=8 cols=576 threads=2', saying="'threads': no such field")
 
