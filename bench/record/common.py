@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results"
@@ -59,6 +59,24 @@ def run(command: list[str], env: dict[str, str] | None = None, timeout: float = 
     if result.returncode != 0:
         fail(f"exit {result.returncode} of: {' '.join(words)}\n{result.stderr.strip()}")
     return result.stdout
+
+
+def seconds_of(command: list[Any], env: dict[str, str] | None = None) -> float:
+    """Run a command and return how long it took; exit with its error if it fails."""
+    start = time.monotonic()
+    run(command, env)
+    return time.monotonic() - start
+
+
+def in_turns(measure: dict[str, Callable[[], float]], count: int) -> dict[str, list[float]]:
+    """Call each `count` times, in turns of changing order, and once before that does not count; return what they returned."""
+    samples: dict[str, list[float]] = {name: [] for name in measure}
+    for turn in range(count + 1):
+        for name in sorted(measure, reverse=turn % 2 == 1):
+            sample = measure[name]()
+            if turn > 0:
+                samples[name].append(sample)
+    return samples
 
 
 def run_json(command: list[str], env: dict[str, str] | None = None, timeout: float = 300) -> dict[str, Any]:

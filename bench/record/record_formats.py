@@ -20,9 +20,8 @@ import itertools
 import mmap
 import os
 import re
-import subprocess
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,32 +78,23 @@ def warm_memory(model: Path) -> None:
     touch(free_bytes() * 3 // 4).close()
 
 
-def seconds_of(command: list[Any], environment: dict[str, str]) -> float:
-    """Run a command and return how long it took."""
-    start = time.monotonic()
-    subprocess.run([str(word) for word in command], check=True, capture_output=True, env={**os.environ, **environment})
-    return time.monotonic() - start
-
-
 def measure_loads(arguments: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
     """Return the seconds to the first token of each model, ours and llama.cpp's."""
     loads: dict[str, dict[str, list[float]]] = {}
+
+    def load(model: Path, command: list[Any]) -> float:
+        warm_memory(model)
+        with tempfile.TemporaryDirectory(prefix="tilewright-record-") as folder:
+            return common.seconds_of(command, {"TILEWRIGHT_CACHE_DIR": folder})
+
     for model in arguments.model or []:
         bench = arguments.llama / "bin" / "llama-bench"
-        commands = {
-            "tilewright": [arguments.tilewright, "run", model, "--tokens", 1, "-n", 1, "--temp", 0, "--threads", arguments.threads],
-            "llama.cpp": [bench, "-m", model, "-p", 0, "-n", 1, "-r", 1, "--no-warmup", "-t", arguments.threads],
-        }
+        ours = [arguments.tilewright, "run", model, "--tokens", 1, "-n", 1, "--temp", 0, "--threads", arguments.threads]
+        theirs = [bench, "-m", model, "-p", 0, "-n", 1, "-r", 1, "--no-warmup", "-t", arguments.threads]
         # What is free must be little, or a process gets other memory than what was touched before it.
         held = touch(max(mmap.PAGESIZE, free_bytes() - 4 * model.stat().st_size))
-        of_model = loads.setdefault(model.name, {name: [] for name in commands})
-        for turn in range(arguments.loads + 1):
-            for name in sorted(commands, reverse=turn % 2 == 1):
-                warm_memory(model)
-                with tempfile.TemporaryDirectory(prefix="tilewright-record-") as folder:
-                    took = seconds_of(commands[name], {"TILEWRIGHT_CACHE_DIR": folder})
-                if turn > 0:
-                    of_model[name].append(took)
+        each = {"tilewright": partial(load, model, ours), "llama.cpp": partial(load, model, theirs)}
+        loads[model.name] = common.in_turns(each, arguments.loads)
         held.close()
     return loads
 

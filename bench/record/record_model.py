@@ -28,6 +28,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ sys.path.insert(0, str(common.ROOT / "tools" / "baseline"))
 import bench_llama_cpp  # noqa: E402  (needs the line above)
 
 KINDS = ("prompt", "decode")
+FIRST_TOKEN_ROUNDS = 7
 
 # Settings of OpenVINO's CPU plugin: as it comes, and with activations rounded for every 32 of a row, as blocks of weights are.
 OPENVINO_SETTINGS = {"default": [], "groups_of_32": ["DYNAMIC_QUANTIZATION_GROUP_SIZE=32"]}
@@ -106,33 +108,16 @@ class OpenVino:
         return {"version": self.version, "settings": OPENVINO_SETTINGS, **figures}
 
 
-class FirstToken:
-    """The seconds of whole processes to the first token behind a prompt, ours and llama.cpp's in turns."""
-
-    ROUNDS = 7
-
-    def __init__(self) -> None:
-        self.samples: dict[str, list[float]] = {"tilewright": [], "llama.cpp": []}
-
-    def measure(self, arguments: argparse.Namespace, baseline: Baseline, flash_attention: str) -> None:
-        """Run each as often as ROUNDS, and once before that does not count."""
-        count, threads = arguments.first_token, arguments.threads
-        ids = ",".join(str(1000 + 7 * i) for i in range(count))
-        bench = [baseline.folder / "bin" / "llama-bench", "-m", arguments.model, "-p", count, "-n", 0, "-r", 1]
-        bench += ["--no-warmup", "-t", threads, "-fa", int(flash_attention == "fa_on")]
-        run = [arguments.tilewright, "run", arguments.model, "--tokens", ids, "-n", 1, "--temp", 0, "--threads", threads]
-        commands = {"tilewright": (run, {}), "llama.cpp": (bench, baseline.environment)}
-        for turn in range(self.ROUNDS + 1):
-            for name in sorted(commands, reverse=turn % 2 == 1):
-                command, environment = commands[name]
-                start = time.monotonic()
-                common.run(command, environment)
-                if turn > 0:
-                    self.samples[name].append(time.monotonic() - start)
-
-    def report(self) -> dict[str, Any]:
-        """Return both."""
-        return {name: common.summarize(values, 4) for name, values in self.samples.items()}
+def first_token(arguments: argparse.Namespace, baseline: Baseline, flash_attention: str) -> dict[str, Any]:
+    """Return the seconds of whole processes to the first token behind a prompt, ours and llama.cpp's in turns."""
+    count, threads = arguments.first_token, arguments.threads
+    ids = ",".join(str(1000 + 7 * i) for i in range(count))
+    bench = [baseline.folder / "bin" / "llama-bench", "-m", arguments.model, "-p", count, "-n", 0, "-r", 1]
+    bench += ["--no-warmup", "-t", threads, "-fa", int(flash_attention == "fa_on")]
+    run = [arguments.tilewright, "run", arguments.model, "--tokens", ids, "-n", 1, "--temp", 0, "--threads", threads]
+    ours, theirs = partial(common.seconds_of, run), partial(common.seconds_of, bench, baseline.environment)
+    samples = common.in_turns({"tilewright": ours, "llama.cpp": theirs}, FIRST_TOKEN_ROUNDS)
+    return {name: common.summarize(values, 4) for name, values in samples.items()}
 
 
 def find_baselines(arguments: argparse.Namespace) -> list[Baseline]:
@@ -223,7 +208,7 @@ def measure(arguments: argparse.Namespace, baselines: list[Baseline], openvino: 
 
 
 def make_table(
-    arguments: argparse.Namespace, ours: Ours, baselines: list[Baseline], openvino: list[OpenVino], first: FirstToken | None
+    arguments: argparse.Namespace, ours: Ours, baselines: list[Baseline], openvino: list[OpenVino], first: dict[str, Any] | None
 ) -> str:
     """Return the table of ours, the best baselines and the ratios."""
     rows = []
@@ -242,7 +227,7 @@ def make_table(
         ratio = f"{many['median'] / one['median']:.2f}x"
         rows.append([f"decode {arguments.decode}, {arguments.batch} sequences", common.spread(many), common.spread(one), ratio, "", "", "one sequence, ours"])
     if first:
-        mine, theirs = first.report()["tilewright"], first.report()["llama.cpp"]
+        mine, theirs = first["tilewright"], first["llama.cpp"]
         ratio = f"{theirs['median'] / mine['median']:.2f}x"
         rows.append([f"s, prompt of {arguments.first_token} to first token", common.spread(mine, 3), common.spread(theirs, 3), ratio, "", "", "llama.cpp, process"])
     header = ["tok/s", "tilewright", "other", "ratio", "floor", "of floor", "fastest of the others"]
@@ -296,10 +281,9 @@ def main() -> None:
     ours, rounds = measure(arguments, baselines, openvino)
     first = None
     if arguments.first_token:
-        first = FirstToken()
         name, _ = best_of(baselines, "prompt" if arguments.prompt else "decode")
         builds = {f"{baseline.name} {setting}": (baseline, setting) for baseline in baselines for setting in ("fa_off", "fa_on")}
-        first.measure(arguments, *builds[name])
+        first = first_token(arguments, *builds[name])
     best = {kind: best_of(baselines, kind) for kind in KINDS if ours.samples[kind]}
     report = {
         "provenance": common.provenance(arguments.tilewright, ours.device_class),
@@ -327,9 +311,8 @@ def main() -> None:
             kind: round(common.summarize(ours.samples[kind])["median"] / medians[kind], 3) for kind in KINDS if ours.samples[kind]
         }
     if first:
-        seconds = first.report()
-        ratio = round(seconds["llama.cpp"]["median"] / seconds["tilewright"]["median"], 3)
-        report["first_token_s"] = {"prompt": arguments.first_token, **seconds, "ratio": ratio}
+        ratio = round(first["llama.cpp"]["median"] / first["tilewright"]["median"], 3)
+        report["first_token_s"] = {"prompt": arguments.first_token, **first, "ratio": ratio}
     common.write(arguments.name, report, make_table(arguments, ours, baselines, openvino, first))
 
 
