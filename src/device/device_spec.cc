@@ -42,8 +42,11 @@ DeviceRates DefaultRates(std::uint32_t features, int threads) {
   DeviceRates rates;
   // Too slow a memory does harm: every kernel seems to wait for it, and whichever comes first is taken.
   rates.read_gb_s = std::clamp(6.0 * threads, rates.read_gb_s, 160.0);
-  // Peaks in the same proportion to f32 as the processors that have the units; a vdpbf16ps does
-  // twice the products of an FMA; that some start one only every other cycle is for `tune` to measure.
+  // Peaks in the same proportion to f32 as the processors that have the units: a vpdpbusd does four
+  // times the products of an FMA, a vdpbf16ps twice; that some start one only every other cycle is for
+  // `tune` to measure.
+  if ((features & kFeatureAvx512) != 0) rates.f32_gflop_s *= 2, rates.i8_gop_s *= 2;
+  if ((features & kFeatureAvx512Vnni) != 0) rates.i8_gop_s = 4 * rates.f32_gflop_s;
   if ((features & kFeatureAvx512Bf16) != 0) rates.bf16_gflop_s = 2 * rates.f32_gflop_s;
   if ((features & kFeatureAmxBf16) != 0) rates.amx_bf16_gflop_s = 16 * rates.f32_gflop_s;
   if ((features & kFeatureAmxInt8) != 0) rates.amx_i8_gop_s = 32 * rates.f32_gflop_s;

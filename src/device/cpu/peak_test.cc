@@ -101,12 +101,22 @@ TEST(CalibrateTest, WithoutVectorInstructionsTheArithmeticKeepsItsDefaults) {
 }
 
 TEST(DefaultRatesTest, OnlyTheUnitsOfTheFeaturesHaveARate) {
-  EXPECT_EQ(DefaultRates(kFeatureAvx2 | kFeatureAvx512 | kFeatureAvx512Vnni, 1), DeviceRates());
+  EXPECT_EQ(DefaultRates(kFeatureAvx2, 1), DeviceRates());
   EXPECT_GT(DefaultRates(kFeatureAvx512Bf16, 1).bf16_gflop_s, 0);
   EXPECT_EQ(DefaultRates(kFeatureAvx512Bf16, 1).amx_bf16_gflop_s, 0);
   const DeviceRates amx = DefaultRates(kFeatureAmxTile | kFeatureAmxInt8, 1);
   EXPECT_GT(amx.amx_i8_gop_s, amx.i8_gop_s);
   EXPECT_EQ(amx.amx_bf16_gflop_s, 0);
+}
+
+TEST(DefaultRatesTest, WiderVectorsAreFasterAndVnniMostOfAll) {
+  const DeviceRates avx2 = DefaultRates(kFeatureAvx2, 1);
+  const DeviceRates avx512 = DefaultRates(kFeatureAvx2 | kFeatureAvx512, 1);
+  const DeviceRates vnni = DefaultRates(kFeatureAvx2 | kFeatureAvx512 | kFeatureAvx512Vnni, 1);
+  EXPECT_GT(avx512.f32_gflop_s, avx2.f32_gflop_s);
+  EXPECT_GT(avx512.i8_gop_s, avx2.i8_gop_s);
+  EXPECT_EQ(vnni.f32_gflop_s, avx512.f32_gflop_s);
+  EXPECT_GT(vnni.i8_gop_s, avx512.i8_gop_s);
 }
 
 TEST(DefaultRatesTest, MoreThreadsReadMoreUpToWhatMemoryGives) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <utility>
 
@@ -38,8 +39,8 @@ constexpr int kFewTiles = 8, kStreamedSteps = 64, kStreamedPanels = 256;
 /// From this k on codes of four bits go through tables. They cost 15 cycles a tile less, once for all
 /// rows of a task, but the sums of all rows have to be transposed, 80 cycles a tile.
 constexpr int kTableFromK = 1024;
-/// Steps ahead of which a single group of rows fetches weights.
-constexpr int kStepsAhead = 40;
+/// Steps ahead of which a single group of rows fetches weights: what it unpacks, and tiles of bf16.
+constexpr int kStepsAhead = 40, kTileStepsAhead = 2;
 
 /// Words of the launch configuration, behind the number of threads.
 enum Word : std::size_t {
@@ -214,7 +215,9 @@ std::vector<LaunchSpec> GemmAmx::Specs(const GemmDesc& problem, const DeviceSpec
     add({{kChunkWord, chunk}});
     for (const int run : {16, 256}) add({{kChunkWord, chunk}, {kRunWord, run}});
   }
-  for (const int ahead : {10, 20, 80}) add({{kAheadWord, ahead}});
+  const auto aheads =
+      config_.type_b == DataType::kBF16 ? std::array{1, 4, 8} : std::array{10, 20, 80};
+  for (const int ahead : aheads) add({{kAheadWord, ahead}});
   for (const int tasks : {1, 2, 4}) {
     add({{kTasksWord, tasks}});
     add({{kTasksWord, tasks}, {kRowsWord, 512}});
@@ -262,7 +265,10 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
   plan.most_panels = (end - first) * kGroupPanels;
   plan.chunk_steps = (plan.block_tiles <= kGroupTiles ? plan.steps : chunk) * plan.steps_each;
   const bool chunked = plan.chunk_steps < plan.steps * plan.steps_each;
-  if (!chunked) plan.steps_ahead = word(kAheadWord, kStepsAhead);
+  if (!chunked) {
+    plan.steps_ahead =
+        word(kAheadWord, config_.type_b == DataType::kBF16 ? kTileStepsAhead : kStepsAhead);
+  }
   plan.staged_bytes = static_cast<std::size_t>(plan.stage_tiles) * tile_bytes;
   plan.scratch_bytes =
       ScratchBytes(plan.chunk_steps, plan.block_tiles, chunked ? plan.most_panels : kStoredPanels);

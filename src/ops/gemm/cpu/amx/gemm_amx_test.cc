@@ -168,14 +168,20 @@ GemmDesc Packed(DataType type, int m, Pack pack) {
 
 TEST(GemmAmxTest, IsChosenFromTheNumberOfRowsWhereItPays) {
   const DeviceSpec device = SapphireRapids();
+  DeviceSpec uncalibrated = device;
+  uncalibrated.cores = 16;
+  static_cast<DeviceRates&>(uncalibrated) = DefaultRates(device.features, uncalibrated.cores);
   for (const BlockFormat& format : kFormats) {
-    for (const int m : {1, 4, 8}) {
-      const std::string chosen = Chosen(Packed(format.type, m, Int8Pack(format)), device);
-      EXPECT_TRUE(chosen.ends_with(".i8")) << m << ": " << chosen;
-    }
-    for (const int m : {32, 48, 64, 128, 512, 2048}) {
-      const std::string chosen = Chosen(Packed(format.type, m, Int8Pack(format)), device);
-      EXPECT_NE(chosen.find(".amx."), std::string::npos) << m << ": " << chosen;
+    for (const DeviceSpec& on : {device, uncalibrated}) {
+      for (const int m : {1, 4, 8}) {
+        const std::string chosen = Chosen(Packed(format.type, m, Int8Pack(format)), on);
+        EXPECT_TRUE(chosen.ends_with(".i8")) << on.cores << " x " << m << ": " << chosen;
+      }
+      for (const int m : {32, 48, 64, 128, 512, 2048}) {
+        const std::string chosen = Chosen(Packed(format.type, m, Int8Pack(format)), on);
+        EXPECT_NE(chosen.find(".amx."), std::string::npos)
+            << on.cores << " x " << m << ": " << chosen;
+      }
     }
   }
   EXPECT_EQ(Chosen(Packed(DataType::kBF16, 512, kPackBF16x16x2), device),

@@ -88,8 +88,8 @@ struct Group {
   const std::uint8_t* next[kGroupPanels] = {};
   int next_step = 0;
   int steps_ahead = 0;  ///< 0: a whole pair ahead
-  Ahead tiles[kGroupPanels],
-      rows;  ///< of `next`, where weights lie as tiles; of the next chunk of A
+  /// Of `next`, where weights lie as tiles that several groups read; of the next chunk of A.
+  Ahead tiles[kGroupPanels], rows;
 
   std::size_t StepAt(int step) const {
     return static_cast<std::size_t>(step & b_mask) * b_step_bytes;
@@ -118,6 +118,18 @@ struct Registers {
 inline __attribute__((always_inline)) void PrefetchPart(const Ahead& ahead, int step) {
   const std::uint8_t* from = ahead.at + static_cast<std::ptrdiff_t>(step) * ahead.lines * 64;
   for (int i = 0; i < ahead.lines; ++i) __builtin_prefetch(from + 64 * i, 0, 2);
+}
+
+/// Fetches a tile of weights that a single group needs soon, into the L1: a core has few lines on their way, each
+/// of which takes a place until it is there, and with the next pair's on their way those of this one wait. (32 rows,
+/// from memory, us: nothing fetched, a pair ahead into the L2, 24 steps and 2 steps ahead into the L1. 16 threads of
+/// a shared Xeon, 4096 x 4096: 374, 368, 305, 260; n = 16384, k = 2048: 539, 979, 577, 511; n = 3072, k = 576: 55,
+/// 59, 53, 47. Two threads, 16384 x 2048: 4,665, 4,834, 3,586, 3,369. From the L2, 4096 x 4096: 177, 201, 206, 192.)
+inline __attribute__((always_inline)) void PrefetchTile(const StepAhead& ahead) {
+  const std::uint8_t* tile =
+      ahead.panel + static_cast<std::size_t>(ahead.step) * static_cast<std::size_t>(kStepBytes);
+  for (int row = 0; row < kTileRowCount; ++row)
+    __builtin_prefetch(tile + row * kTileRowBytes, 0, 3);
 }
 
 /// One step of k. Addresses are values, since a load of one would queue behind those of tiles.
@@ -180,7 +192,13 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
     Step<kOperand, kRows, kPanels, Tiles> now{tiles, {a0 + at_a, a1 + at_a}};
     PrefetchPart(group.rows, step);
     if constexpr (!kUnpacks) {
-      for (int p = 0; p < kPanels; ++p) PrefetchPart(group.tiles[p], step);
+      for (int p = 0; p < kPanels; ++p) {
+        if (group.steps_ahead > 0) {
+          PrefetchTile(group.StepAfter(p, step));
+        } else {
+          PrefetchPart(group.tiles[p], step);
+        }
+      }
     }
     // Loads of tiles apart from each other, since each fills the queue of loads: all four between two
     // unpackings took 40 of 196 cycles, two and two 20.
@@ -299,11 +317,6 @@ struct RowGroups {
   int FirstOf(int group) const { return tiles * group / groups; }
 };
 
-/// Steps up to which a single group leaves tiles of weights to the processor's own prefetch, so that it does
-/// nothing but multiply where they are in a cache (32 rows, n = 960, k = 576: 30 us, else 42; k = 4096
-/// from memory 1.79 ms, else 1.67).
-constexpr int kForeseenSteps = 64;
-
 /// A task by one thread.
 template <Operand kOperand, class Tiles>
 class TaskRun {
@@ -372,12 +385,13 @@ class TaskRun {
     if (group.unpack) {
       group.b_step_bytes *= static_cast<std::size_t>(panels);
       if (rows_.groups == 1 && steps_ >= kRingSteps) group.b_mask = kRingSteps - 1;
-      if (!chunked_ && steps_ > task_.steps_ahead) group.steps_ahead = task_.steps_ahead;
     }
+    if (!chunked_ && (group.unpack || rows_.groups == 1))
+      group.steps_ahead = task_.steps_ahead < steps_ ? task_.steps_ahead : 0;
     // After the last chunk the next run begins with the first one.
     const int next = step + group.steps < steps_ ? step + group.steps : 0;
     const int pairs = CeilDiv(task_.panels, kGroupPanels);
-    const bool fetches = !weights_.unpack && (rows_.groups > 1 || steps_ > kForeseenSteps);
+    const bool fetches = !weights_.unpack && rows_.groups > 1;
     for (int g = 0; g < rows_.groups; ++g) {
       const int first_tile = rows_.FirstOf(g);
       group.a = RowsAt(step) + static_cast<std::size_t>(first_tile) * group.a_tile_bytes;

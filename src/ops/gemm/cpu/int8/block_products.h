@@ -180,6 +180,10 @@ struct Sums {
                                                  int step, int steps) {
     TILEWRIGHT_UNROLL
     for (int r = 0; r < R; ++r) {
+      if constexpr (!V::kWords && L == 1) {
+        total[0][r] = V::DotBroadcast(total[0][r], codes[0], x + kBlock * r);
+        continue;
+      }
       const I q = V::Broadcast(x + kBlock * r);
       TILEWRIGHT_UNROLL
       for (int l = 0; l < L; ++l) {

@@ -113,16 +113,17 @@ template <class Block>
 inline void MultiplyAbreast(const TileArgs& args, int panel) {
   constexpr int kPanels = Vec::kAbreast;
   static_assert(kPanels == 1 || kPanels % 2 == 0, "gated pairs stay together");
-  constexpr int kVectors = kPanelColumns / Vec::kColumns;
+  constexpr int kVectors = kPanelColumns / Vec::kColumns, kEach = kVectors > 1 ? kVectors : kPanels;
   const int step = args.gated ? 2 : 1;
   const std::uint8_t* b = args.b + static_cast<std::size_t>(panel) * args.panel_bytes;
   PanelCursor<true> at;
   at.panel_bytes = args.panel_bytes;
   at.far = StartAhead<Block>(b, args.blocks, kPanels * args.panel_bytes, kBlocksAbreast);
-  F acc[kVectors > 1 ? kPanels : 1][kVectors > 1 ? kVectors : kPanels][1];
+  F acc[kPanels * kVectors / kEach][kEach][1];
   RunPanel<Block, 1>(args, b, 0, at, acc);
   const auto sum = [&acc](int p, int v) -> const F& {
-    return acc[kVectors > 1 ? p : 0][kVectors > 1 ? v : p][0];
+    const int i = p * kVectors + v;
+    return acc[i / kEach][i % kEach][0];
   };
   for (int p = 0; p < kPanels; p += step) {
     for (int v = 0; v < kVectors; ++v)

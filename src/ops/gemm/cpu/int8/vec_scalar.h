@@ -81,6 +81,9 @@ struct VecScalar {
   static I Dot(const I& sum, const I& codes, const I& x) {
     return Each<I>([&](int i) { return Dot(sum.v[i], codes.v[i], x.v[i]); });
   }
+  static I DotBroadcast(const I& sum, const I& codes, const std::uint8_t* x) {
+    return Dot(sum, codes, Broadcast(x));
+  }
   static I CodesOfBytes(const I& raw) { return raw; }
 
   static F ZeroF() { return F{}; }
