@@ -407,7 +407,7 @@ class TaskRun {
                         StepsFrom(step) * kStepBytes, g, rows_.groups, group.steps);
       }
       MultiplyGroup<kOperand>(tiles_, group, rows_.FirstOf(g + 1) - first_tile, panels);
-      group.unpack = {};
+      group.unpack = {}, group.steps_ahead = 0;  // the first group has fetched for all
     }
   }
 
