@@ -215,8 +215,7 @@ std::vector<LaunchSpec> GemmAmx::Specs(const GemmDesc& problem, const DeviceSpec
     add({{kChunkWord, chunk}});
     for (const int run : {16, 256}) add({{kChunkWord, chunk}, {kRunWord, run}});
   }
-  const auto aheads =
-      config_.type_b == DataType::kBF16 ? std::array{1, 4, 8} : std::array{10, 20, 80};
+  const auto aheads = ReadsTiles() ? std::array{1, 4, 8} : std::array{10, 20, 80};
   for (const int ahead : aheads) add({{kAheadWord, ahead}});
   for (const int tasks : {1, 2, 4}) {
     add({{kTasksWord, tasks}});
@@ -245,7 +244,7 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
   const int stage = std::max(1, static_cast<int>(kStageBytes / tile_bytes));
   plan.stage_tiles = CeilDiv(tiles, CeilDiv(tiles, stage));
   // Tiles of bf16 come from memory, in longer pieces where few rows share them.
-  const bool streams = config_.type_b == DataType::kBF16 && plan.stage_tiles <= kFewTiles;
+  const bool streams = ReadsTiles() && plan.stage_tiles <= kFewTiles;
   const int most = word(kChunkWord, streams ? kStreamedSteps : kMostChunkSteps / plan.steps_each);
   const int chunk = CeilDiv(plan.steps, CeilDiv(plan.steps, most));
   // Blocks of rows as even as they go, each of which stays in the L2 over a chunk of k. A single group
@@ -265,10 +264,7 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
   plan.most_panels = (end - first) * kGroupPanels;
   plan.chunk_steps = (plan.block_tiles <= kGroupTiles ? plan.steps : chunk) * plan.steps_each;
   const bool chunked = plan.chunk_steps < plan.steps * plan.steps_each;
-  if (!chunked) {
-    plan.steps_ahead =
-        word(kAheadWord, config_.type_b == DataType::kBF16 ? kTileStepsAhead : kStepsAhead);
-  }
+  if (!chunked) plan.steps_ahead = word(kAheadWord, ReadsTiles() ? kTileStepsAhead : kStepsAhead);
   plan.staged_bytes = static_cast<std::size_t>(plan.stage_tiles) * tile_bytes;
   plan.scratch_bytes =
       ScratchBytes(plan.chunk_steps, plan.block_tiles, chunked ? plan.most_panels : kStoredPanels);
@@ -309,7 +305,7 @@ double GemmAmx::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   // rows of q4_0 in 1.3, 1.4, 3.9, 15.4, of q8_0 in 1.9, 2.0, 4.9, 17.7.
   constexpr double kTableCycles = 85, kUnpackCycles = 125, kVectorFlops = 64;
   // Tiles of bf16 have to come from memory in their place.
-  const bool table = ActivationsAt(p.k) == Operand::kB || config_.type_b == DataType::kBF16;
+  const bool table = ActivationsAt(p.k) == Operand::kB || ReadsTiles();
   const double unpack_us =
       (table ? kTableCycles : kUnpackCycles) * kVectorFlops * 1e-3 / device.f32_gflop_s;
   const double rate = device.amx_bf16_gflop_s > 0 ? device.amx_bf16_gflop_s

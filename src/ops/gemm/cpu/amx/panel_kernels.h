@@ -87,7 +87,7 @@ struct Group {
   /// What follows this pair: the same panels of the next, or the next chunk of the first.
   const std::uint8_t* next[kGroupPanels] = {};
   int next_step = 0;
-  int steps_ahead = 0;  ///< 0: a whole pair ahead
+  int steps_ahead = 0;  ///< 0: a whole pair ahead; of tiles then what `tiles` says
   /// Of `next`, where weights lie as tiles that several groups read; of the next chunk of A.
   Ahead tiles[kGroupPanels], rows;
 
@@ -387,7 +387,7 @@ class TaskRun {
       if (rows_.groups == 1 && steps_ >= kRingSteps) group.b_mask = kRingSteps - 1;
     }
     if (!chunked_ && (group.unpack || rows_.groups == 1))
-      group.steps_ahead = task_.steps_ahead < steps_ ? task_.steps_ahead : 0;
+      group.steps_ahead = task_.steps_ahead < steps_ ? task_.steps_ahead : steps_;
     // After the last chunk the next run begins with the first one.
     const int next = step + group.steps < steps_ ? step + group.steps : 0;
     const int pairs = CeilDiv(task_.panels, kGroupPanels);
