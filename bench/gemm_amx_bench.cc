@@ -77,7 +77,7 @@ class Contestant {
     Random random(1);
     std::vector<std::uint8_t> file(BytesOf(c.type, c.k) * static_cast<std::size_t>(c.n));
     // Numbers, small ones: exponents of f16 and bf16 have their upper bits clear or all alike.
-    for (auto& byte : file) byte = static_cast<std::uint8_t>(random.Next() & 0x3f);
+    for (auto& byte : file) byte = static_cast<std::uint8_t>(random.Next() & 0x1f);
     for (std::size_t i = 0; i < copies_; ++i) {
       auto* to = packed_.as<std::uint8_t>() + stride_ * i;
       if (i > 0) {

@@ -45,7 +45,7 @@ set(TILEWRIGHT_ISA_FLAGS_avx512vnni "${TILEWRIGHT_ISA_FLAGS_avx512};-mavx512vnni
 set(TILEWRIGHT_ISA_FLAGS_avx512bf16 "${TILEWRIGHT_ISA_FLAGS_avx512};-mavx512bf16")
 # prfchw: every processor with AMX has it, and __builtin_prefetch for a write is one for a read without.
 set(TILEWRIGHT_ISA_FLAGS_amx
-  "${TILEWRIGHT_ISA_FLAGS_avx512vnni};-mavx512vbmi;-mavx512bf16;-mprfchw;-mamx-tile;-mamx-int8;-mamx-bf16")
+  "${TILEWRIGHT_ISA_FLAGS_avx512vnni};-mavx512vbmi;-mavx512bf16;-mavx512fp16;-mprfchw;-mamx-tile;-mamx-int8;-mamx-bf16")
 
 set_property(GLOBAL PROPERTY TILEWRIGHT_ROOMS "")
 set_property(GLOBAL PROPERTY TILEWRIGHT_ROOM_LIBRARIES "")

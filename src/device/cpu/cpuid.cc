@@ -88,9 +88,10 @@ std::uint32_t FeaturesOf(const CpuidRegisters& r) {
   if (Bit(r.leaf7_ecx, 11)) features |= kFeatureAvx512Vnni;
   if (Bit(r.leaf7_1_eax, 5)) features |= kFeatureAvx512Bf16;
 
-  // The kernels of tiles shuffle bytes (VBMI) beside them, as every processor with tiles can.
-  const bool tiles_and_vbmi = Bit(r.leaf7_edx, 24) && Bit(r.leaf7_ecx, 1);
-  if ((r.xcr0 & kXcr0Amx) != kXcr0Amx || !tiles_and_vbmi) return features;
+  // The kernels of tiles shuffle bytes (VBMI) and multiply f16 (FP16) beside them, as every processor with
+  // tiles can.
+  const bool tiles_and_more = Bit(r.leaf7_edx, 24) && Bit(r.leaf7_ecx, 1) && Bit(r.leaf7_edx, 23);
+  if ((r.xcr0 & kXcr0Amx) != kXcr0Amx || !tiles_and_more) return features;
   features |= kFeatureAmxTile;
   if (Bit(r.leaf7_edx, 25)) features |= kFeatureAmxInt8;
   if (Bit(r.leaf7_edx, 22)) features |= kFeatureAmxBf16;

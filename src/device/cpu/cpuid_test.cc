@@ -14,7 +14,7 @@ CpuidRegisters SapphireRapids() {
   r.leaf1_ecx = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29;
   r.leaf7_ebx = 1u << 3 | 1u << 5 | 1u << 8 | 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;
   r.leaf7_ecx = 1u << 1 | 1u << 11;
-  r.leaf7_edx = 1u << 22 | 1u << 24 | 1u << 25;
+  r.leaf7_edx = 1u << 22 | 1u << 23 | 1u << 24 | 1u << 25;
   r.leaf7_1_eax = 1u << 5;
   r.xcr0 = 0x600e7;
   return r;
@@ -57,6 +57,9 @@ TEST(CpuidTest, EveryBitOfALevelIsNeeded) {
   CpuidRegisters without_vbmi = SapphireRapids();
   without_vbmi.leaf7_ecx &= ~(1u << 1);
   EXPECT_EQ(FeaturesOf(without_vbmi), kFeatureAvx2 | kAvx512All);
+  CpuidRegisters without_fp16 = SapphireRapids();
+  without_fp16.leaf7_edx &= ~(1u << 23);
+  EXPECT_EQ(FeaturesOf(without_fp16), kFeatureAvx2 | kAvx512All);
   CpuidRegisters skylake = SapphireRapids();
   skylake.leaf7_ecx = skylake.leaf7_edx = skylake.leaf7_1_eax = 0;
   EXPECT_EQ(FeaturesOf(skylake), kFeatureAvx2 | kFeatureAvx512);

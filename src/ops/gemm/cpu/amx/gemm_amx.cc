@@ -36,11 +36,11 @@ constexpr int kMostBlockTiles = 16, kMostRunPanels = 32;
 /// Of bf16 weights with few rows (one thread, 4096 x 4096, 64 and 128 rows: 3.3 and 5.2 ms as above,
 /// 2.9 and 4.1 as here; 256 rows 6.8 and 8.2).
 constexpr int kFewTiles = 8, kStreamedSteps = 64, kStreamedPanels = 256;
-/// From this k on codes of four bits go through tables. They cost 15 cycles a tile less, once for all
-/// rows of a task, but the sums of all rows have to be transposed, 80 cycles a tile.
-constexpr int kTableFromK = 1024;
 /// Steps ahead of which a single group of rows fetches weights: what it unpacks, and tiles of bf16.
 constexpr int kStepsAhead = 40, kTileStepsAhead = 2;
+
+/// By Operand, of a tile.
+constexpr double kUnpackCycles[kOperands] = {125, 85, 75};
 
 /// Words of the launch configuration, behind the number of threads.
 enum Word : std::size_t {
@@ -179,12 +179,8 @@ std::optional<Rejection> GemmAmx::IsFeasible(const GemmDesc& problem) const {
 
 std::span<const ConfigField> GemmAmx::ConfigFields() const { return kFields; }
 
-Operand GemmAmx::ActivationsAt(int k) const {
-  const auto has = [&](Operand operand) {
-    return config_.ops->multiply[static_cast<int>(operand)][IndexOf(config_.type_b)] != nullptr;
-  };
-  if (!has(Operand::kA) || !has(Operand::kB)) return has(Operand::kA) ? Operand::kA : Operand::kB;
-  return k < kTableFromK ? Operand::kA : Operand::kB;
+const TileOps::Weights& GemmAmx::WeightOps() const {
+  return config_.ops->weights[IndexOf(config_.type_b)];
 }
 
 std::vector<LaunchSpec> GemmAmx::Specs(const GemmDesc& problem, const DeviceSpec& device,
@@ -303,11 +299,11 @@ double GemmAmx::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   // Of a task. The first group of rows waits for what unpacks, the others have one operand from the L1
   // and one from the L2. Sapphire Rapids class, one thread, 4096 x 4096, 2026-11-26, ms: 16, 32, 128, 512
   // rows of q4_0 in 1.3, 1.4, 3.9, 15.4, of q8_0 in 1.9, 2.0, 4.9, 17.7.
-  constexpr double kTableCycles = 85, kUnpackCycles = 125, kVectorFlops = 64;
+  constexpr double kVectorFlops = 64;
   // Tiles of bf16 have to come from memory in their place.
-  const bool table = ActivationsAt(p.k) == Operand::kB || ReadsTiles();
-  const double unpack_us =
-      (table ? kTableCycles : kUnpackCycles) * kVectorFlops * 1e-3 / device.f32_gflop_s;
+  const double unpack_cycles =
+      ReadsTiles() ? 85 : kUnpackCycles[static_cast<std::size_t>(WeightOps().activations)];
+  const double unpack_us = unpack_cycles * kVectorFlops * 1e-3 / device.f32_gflop_s;
   const double rate = device.amx_bf16_gflop_s > 0 ? device.amx_bf16_gflop_s
                                                   : device.f32_gflop_s;  // emulated, in tests
   const double tile_us = 2e-3 * kSumsOfTile * kStepK / rate;
@@ -347,9 +343,8 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
     return ok;
   auto* staged = static_cast<std::uint8_t*>(workspace.partials);
   std::uint8_t* scratch = staged + plan.staged_bytes;
-  const auto operand = static_cast<std::size_t>(ActivationsAt(shape.k));
-  const auto multiply = config_.ops->multiply[operand][IndexOf(config_.type_b)];
-  const auto pack = config_.ops->pack[operand];
+  const auto multiply = WeightOps().multiply;
+  const auto pack = config_.ops->pack[static_cast<std::size_t>(WeightOps().activations)];
   Executor& executor = stream.exec();
   const auto* a = static_cast<const float*>(args.a);
   const std::int64_t lda = args.a_layout.ld;
@@ -411,8 +406,7 @@ void AddGemmAmx(Registry& registry, const gemm_amx::TileOps& ops, std::uint32_t 
                 std::string_view flag) {
   // Names are distinct by construction; a registry that already has them keeps its own.
   const auto add = [&](DataType type, Pack pack) {
-    const int index = gemm_amx::IndexOf(type);
-    if (ops.multiply[0][index] == nullptr && ops.multiply[1][index] == nullptr) return;
+    if (ops.weights[gemm_amx::IndexOf(type)].multiply == nullptr) return;
     static_cast<void>(registry.Add(std::make_unique<gemm_amx::GemmAmx>(gemm_amx::AmxConfig{
         .ops = &ops, .features = features, .type_b = type, .pack = pack, .flag = flag})));
   };

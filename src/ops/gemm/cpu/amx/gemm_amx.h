@@ -55,8 +55,7 @@ class GemmAmx final : public gemm::CpuKernel {
   struct Plan;
   /// Whether weights lie as tiles, so that nothing is unpacked.
   bool ReadsTiles() const { return config_.type_b == DataType::kBF16; }
-  /// By k alone, so that a row has the same bits in every batch.
-  Operand ActivationsAt(int k) const;
+  const TileOps::Weights& WeightOps() const;
   Plan MakePlan(const GemmShape& shape, int workers, const LaunchConfig& config) const;
 
   AmxConfig config_;

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "device/cpu/tiles.h"
 #include "ops/gemm/cpu/amx/tile_ops.h"
-#include "ops/gemm/cpu/amx/unpack.h"
+#include "ops/gemm/cpu/amx/unpack_pairs.h"
+#include "ops/gemm/cpu/amx/unpack_quads.h"
+#include "ops/gemm/cpu/amx/unpack_rows.h"
 #include "ops/gemm/cpu/int8/epilogue.h"
 
 /// The kernel, written once over the tiles `Tiles` (device/cpu/tiles.h) and the vector type `Vec`
@@ -38,18 +41,9 @@ inline __attribute__((always_inline)) void Repeat(Function&& function) {
 /// A step of a panel that will be unpacked soon enough to fetch it now.
 using gemm_int8::StepAhead;
 
-/// Write one step of a packed panel as a tile, the second half after the first.
-using UnpackHalf = void (*)(const std::uint8_t* panel, int k, int step, std::uint8_t* out,
-                            const StepAhead& ahead, gemm_int8::RowParts& parts);
-struct Unpack {
-  UnpackHalf half[2] = {};
-  explicit operator bool() const { return half[0] != nullptr; }
-};
-
-/// How weights become tiles.
-struct Weights {
-  Unpack unpack;    ///< none where they lie as tiles
-  int a_shift = 0;  ///< 1 where the unpacked weights take two steps for each step of k
+/// Weights that lie as tiles. (The ways to unpack the others: unpack.h.)
+struct InPlace {
+  static constexpr int kAShift = 0;
 };
 
 /// Steps that the unpacked weights of a single group of row tiles need: one is multiplied, one
@@ -80,7 +74,7 @@ struct Group {
   int steps = 0;
   float* sums = nullptr;  ///< [row tile][panel][16][16], written, and read unless `first`
   bool first = true;      ///< the chunk is the first
-  Unpack unpack;          ///< what fills b[], where the weights are not unpacked yet
+  bool unpacks = false;   ///< b[], which is not there yet
   std::uint8_t* unpacked[kGroupPanels] = {};
   const std::uint8_t* panels[kGroupPanels] = {};
   int k = 0, first_step = 0;  ///< of the panels; where the chunk begins
@@ -150,7 +144,7 @@ struct Step {
   template <int kRow, int kPanel>
   inline __attribute__((always_inline)) void Dot() {
     if constexpr (kRow < kRows && kPanel < kPanels) {
-      if constexpr (kOperand == Operand::kA) {
+      if constexpr (kOperand != Operand::kB) {
         tiles.template DotBF16<R::Sum(kRow, kPanel), R::A(kRow), R::B(kPanel)>();
       } else {
         tiles.template DotBF16<R::Sum(kRow, kPanel), R::B(kPanel), R::A(kRow)>();
@@ -159,9 +153,10 @@ struct Step {
   }
 };
 
-template <Operand kOperand, int kRows, int kPanels, bool kUnpacks, class Tiles>
+template <Operand kOperand, int kRows, int kPanels, class Weights, class Tiles>
 __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
   constexpr int kSums = kRows * kPanels;
+  constexpr bool kUnpacks = !std::is_same_v<Weights, InPlace>;
   const int steps = group.steps, a_shift = group.a_shift, b_mask = group.b_mask;
   const std::size_t b_step_bytes = group.b_step_bytes;
   const std::uint8_t* const a0 = group.a;
@@ -175,18 +170,21 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
       tiles.template Load<kSum>(group.sums + kSum * kSumsOfTile, kTileRowBytes);
     });
   }
-  gemm_int8::RowParts parts;
-  const auto unpack = [&]<int kHalf>(int panel, int step) {
-    if (step >= steps) return;
-    group.unpack.half[kHalf](group.panels[panel], group.k, group.first_step + step,
-                             group.unpacked[panel] + group.StepAt(step),
-                             group.StepAfter(panel, step), parts);
+  Weights weights;  // of the panel that is unpacked
+  const auto unpack = [&]<int kHalf>(int panel, int step) __attribute__((always_inline)) {
+    if constexpr (kHalf == 0) {
+      weights.Begin(group.panels[panel], group.k, group.first_step + step);
+      Weights::Prefetch(group.StepAfter(panel, step), group.k);
+    }
+    weights.template Put<kHalf>(group.unpacked[panel] + group.StepAt(step));
   };
   if constexpr (kUnpacks) {
     for (int p = 0; p < kPanels; ++p)
       unpack.template operator()<0>(p, 0), unpack.template operator()<1>(p, 0);
   }
-  for (int step = 0; step < steps; ++step) {
+  // Loads of tiles apart from each other, since each fills the queue of loads: all four between two
+  // unpackings took 40 of 196 cycles, two and two 20.
+  const auto multiply = [&]<bool kUnpacksNext>(int step) __attribute__((always_inline)) {
     const std::size_t at_a = static_cast<std::size_t>(step >> a_shift) * kStepBytes;
     const std::size_t at_b = static_cast<std::size_t>(step & b_mask) * b_step_bytes;
     Step<kOperand, kRows, kPanels, Tiles> now{tiles, {a0 + at_a, a1 + at_a}};
@@ -200,33 +198,37 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
         }
       }
     }
-    // Loads of tiles apart from each other, since each fills the queue of loads: all four between two
-    // unpackings took 40 of 196 cycles, two and two 20.
-    if constexpr (kUnpacks) unpack.template operator()<0>(0, step + 1);
+    const auto unpack_next = [&]<int kPanel, int kHalf>() __attribute__((always_inline)) {
+      if constexpr (kUnpacksNext && kPanel < kPanels)
+        unpack.template operator()<kHalf>(kPanel, step + 1);
+    };
+    unpack_next.template operator()<0, 0>();
     now.template LoadA<0>();
-    if constexpr (kUnpacks) unpack.template operator()<1>(0, step + 1);
+    unpack_next.template operator()<0, 1>();
     now.template LoadB<0>(b0 + at_b);
     now.template Dot<0, 0>();
-    if constexpr (kUnpacks && kPanels == 2) unpack.template operator()<0>(1, step + 1);
+    unpack_next.template operator()<1, 0>();
     now.template LoadB<1>(b1 + at_b);
     now.template Dot<0, 1>();
-    if constexpr (kUnpacks && kPanels == 2) unpack.template operator()<1>(1, step + 1);
+    unpack_next.template operator()<1, 1>();
     now.template LoadA<1>();
     now.template Dot<1, 0>();
     now.template Dot<1, 1>();
-  }
+  };
+  for (int step = 0; step + 1 < steps; ++step) multiply.template operator()<kUnpacks>(step);
+  multiply.template operator()<false>(steps - 1);
   Repeat<kSums>([&]<int kSum>() {
     tiles.template Store<kSum>(group.sums + kSum * kSumsOfTile, kTileRowBytes);
   });
 }
 
-template <Operand kOperand, class Tiles>
+template <Operand kOperand, class Weights, class Tiles>
 void MultiplyGroup(Tiles& tiles, const Group& group, int row_tiles, int panels) {
   const auto run = [&]<int kRows, int kPanels>() {
-    if (group.unpack) {
-      Multiply<kOperand, kRows, kPanels, true>(tiles, group);
+    if (group.unpacks) {
+      Multiply<kOperand, kRows, kPanels, Weights>(tiles, group);
     } else {
-      Multiply<kOperand, kRows, kPanels, false>(tiles, group);
+      Multiply<kOperand, kRows, kPanels, InPlace>(tiles, group);
     }
   };
   static_assert(kGroupTiles == 2 && kGroupPanels == 2);
@@ -266,7 +268,7 @@ void TransposeInPlace(float* sums) {
 /// two of each row at a time took a fifth of all with 512 rows, since each row is a page of its own.
 template <Operand kOperand>
 void StoreRun(const PanelTask& task, float* sums, int first, int panels) {
-  const F alpha = Vec::Set(task.alpha);
+  const F alpha = Vec::Set(kOperand == Operand::kQuads ? kQuadsDown * task.alpha : task.alpha);
   const int tiles = CeilDiv(task.rows, kTileRowCount);
   const int outputs = task.gated ? panels / 2 : panels,
             first_output = task.gated ? first / 2 : first;
@@ -318,14 +320,13 @@ struct RowGroups {
 };
 
 /// A task by one thread.
-template <Operand kOperand, class Tiles>
+template <Operand kOperand, class Weights, class Tiles>
 class TaskRun {
  public:
-  TaskRun(const PanelTask& task, const Weights& weights)
+  explicit TaskRun(const PanelTask& task)
       : task_(task),
-        weights_(weights),
         rows_(task.rows),
-        steps_(task.steps << weights.a_shift),
+        steps_(task.steps << Weights::kAShift),
         chunked_(steps_ > task.chunk_steps) {}
 
   void Run() {
@@ -343,6 +344,8 @@ class TaskRun {
   }
 
  private:
+  static constexpr bool kUnpacks = !std::is_same_v<Weights, InPlace>;
+
   int StepsFrom(int step) const {
     return steps_ - step < task_.chunk_steps ? steps_ - step : task_.chunk_steps;
   }
@@ -351,13 +354,13 @@ class TaskRun {
   }
   /// The activations of all rows of the task over the chunk that begins at `step`, and their bytes.
   const std::uint8_t* RowsAt(int step) const {
-    const int first = step >> weights_.a_shift, tile_steps = StepsFrom(step) >> weights_.a_shift;
+    const int first = step >> Weights::kAShift, tile_steps = StepsFrom(step) >> Weights::kAShift;
     return task_.a +
            static_cast<std::size_t>(first * task_.a_tiles + task_.first_tile * tile_steps) *
                kStepBytes;
   }
   int RowBytes(int step) const {
-    return rows_.tiles * (StepsFrom(step) >> weights_.a_shift) * kStepBytes;
+    return rows_.tiles * (StepsFrom(step) >> Weights::kAShift) * kStepBytes;
   }
 
   /// A pair of panels, or the last one alone, over the chunk from `step` on of all rows.
@@ -365,9 +368,9 @@ class TaskRun {
   void MultiplyPair(int panel, int step, float* sums) {
     const int panels = task_.panels - panel < kGroupPanels ? task_.panels - panel : kGroupPanels;
     Group group;
-    group.a_shift = weights_.a_shift;
+    group.a_shift = Weights::kAShift;
     group.steps = StepsFrom(step);
-    group.a_tile_bytes = static_cast<std::size_t>(group.steps >> weights_.a_shift) * kStepBytes;
+    group.a_tile_bytes = static_cast<std::size_t>(group.steps >> Weights::kAShift) * kStepBytes;
     group.first = step == 0;
     group.k = task_.k, group.first_step = step;
     // The pair after this one, or the first of the next chunk.
@@ -377,21 +380,21 @@ class TaskRun {
       group.panels[p] = PanelAt(panel + p);
       group.next[p] = PanelAt(wraps ? p : panel + kGroupPanels + p);
       group.unpacked[p] = task_.scratch + p * kStepBytes;
-      group.b[p] = weights_.unpack ? group.unpacked[p]
-                                   : group.panels[p] + static_cast<std::size_t>(step) * kStepBytes;
+      group.b[p] = kUnpacks ? group.unpacked[p]
+                            : group.panels[p] + static_cast<std::size_t>(step) * kStepBytes;
     }
-    group.unpack = weights_.unpack;
+    group.unpacks = kUnpacks;
     group.b_step_bytes = kStepBytes;
-    if (group.unpack) {
+    if (kUnpacks) {
       group.b_step_bytes *= static_cast<std::size_t>(panels);
       if (rows_.groups == 1 && steps_ >= kRingSteps) group.b_mask = kRingSteps - 1;
     }
-    if (!chunked_ && (group.unpack || rows_.groups == 1))
+    if (!chunked_ && (kUnpacks || rows_.groups == 1))
       group.steps_ahead = task_.steps_ahead < steps_ ? task_.steps_ahead : steps_;
     // After the last chunk the next run begins with the first one.
     const int next = step + group.steps < steps_ ? step + group.steps : 0;
     const int pairs = CeilDiv(task_.panels, kGroupPanels);
-    const bool fetches = !weights_.unpack && rows_.groups > 1;
+    const bool fetches = !kUnpacks && rows_.groups > 1;
     for (int g = 0; g < rows_.groups; ++g) {
       const int first_tile = rows_.FirstOf(g);
       group.a = RowsAt(step) + static_cast<std::size_t>(first_tile) * group.a_tile_bytes;
@@ -406,49 +409,24 @@ class TaskRun {
             Ahead::Part(group.next[p] + static_cast<std::size_t>(group.next_step) * kStepBytes,
                         StepsFrom(step) * kStepBytes, g, rows_.groups, group.steps);
       }
-      MultiplyGroup<kOperand>(tiles_, group, rows_.FirstOf(g + 1) - first_tile, panels);
-      group.unpack = {}, group.steps_ahead = 0;  // the first group has fetched for all
+      MultiplyGroup<kOperand, Weights>(tiles_, group, rows_.FirstOf(g + 1) - first_tile, panels);
+      group.unpacks = false, group.steps_ahead = 0;  // the first group has fetched for all
     }
   }
 
   Tiles tiles_{TileConfig{}};
   const PanelTask& task_;
-  const Weights& weights_;
   const RowGroups rows_;
   const int steps_;
   const bool chunked_;
 };
 
-template <Operand kOperand, class Tiles>
-void RunTask(const PanelTask& task, const Weights& weights) {
-  TaskRun<kOperand, Tiles>(task, weights).Run();
+template <Operand kOperand, class Weights, class Tiles>
+void RunTask(const PanelTask& task) {
+  TaskRun<kOperand, Weights, Tiles>(task).Run();
 }
 
 // ---- operands ----
-
-/// bf16 weights lie as tiles already.
-template <class Tiles>
-void MultiplyBF16(const PanelTask& task) {
-  RunTask<Operand::kA, Tiles>(task, {});
-}
-
-template <class Tiles>
-void MultiplyF16(const PanelTask& task) {
-  RunTask<Operand::kA, Tiles>(
-      task, {.unpack = {{&gemm_int8::UnpackF16<0>, &gemm_int8::UnpackF16<1>}}, .a_shift = 1});
-}
-
-template <class Tiles, class Block>
-void MultiplyBlocks(const PanelTask& task) {
-  RunTask<Operand::kA, Tiles>(
-      task, {.unpack = {{&gemm_int8::UnpackStep<Block, 0>, &gemm_int8::UnpackStep<Block, 1>}}});
-}
-
-template <class Tiles, class Block>
-void MultiplyRows(const PanelTask& task) {
-  RunTask<Operand::kB, Tiles>(
-      task, {.unpack = {{&gemm_int8::UnpackRows<Block, 0>, &gemm_int8::UnpackRows<Block, 1>}}});
-}
 
 /// Tiles of packed activations whose lines are asked for ahead, to be written. Most of them are in the
 /// caches of the cores that multiplied by what was there before, and a store waits until those have given
@@ -473,11 +451,17 @@ inline __attribute__((always_inline)) void PackSteps(int k, std::uint8_t* tiles,
   }
 }
 
-void Pack(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tiles) {
+template <Operand kOperand>
+void PackRows(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tiles) {
   PackSteps(k, tiles, [&](int step, int count, std::uint8_t* tile) {
     for (int row = 0; row < kTileRowCount; ++row) {
-      const float* from = a + row * lda + step * kStepK;
-      Vec::StoreBF16(tile + row * kTileRowBytes, row < rows ? from : nullptr, count);
+      const float* from = row < rows ? a + row * lda + step * kStepK : nullptr;
+      std::uint8_t* to = tile + row * kTileRowBytes;
+      if constexpr (kOperand == Operand::kQuads) {
+        Vec::StoreQuads(to, from, count);
+      } else {
+        Vec::StoreBF16(to, from, count);
+      }
     }
   });
 }
@@ -489,19 +473,27 @@ void PackPairs(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* 
 }
 
 template <class Tiles, class Block>
-constexpr void PutBlocks(TileOps& ops) {
-  constexpr int kIndex = IndexOf(Block::kFormat.type);
-  if constexpr (gemm_int8::kHasTableRows<Block>)
-    ops.multiply[1][kIndex] = &MultiplyRows<Tiles, Block>;
-  if constexpr (gemm_int8::HasInt8(Block::kFormat) && !Block::kFormat.has_table)
-    ops.multiply[0][kIndex] = &MultiplyBlocks<Tiles, Block>;
+constexpr TileOps::Weights BlocksOf() {
+  if constexpr (!gemm_int8::HasInt8(Block::kFormat)) {
+    return {};
+  } else if constexpr (gemm_int8::kThroughF16<Block>) {
+    return {Operand::kQuads, &RunTask<Operand::kQuads, gemm_int8::F16Quads<Block>, Tiles>};
+  } else if constexpr (PanelCodeBits(Block::kFormat) == 4) {
+    return {Operand::kB, &RunTask<Operand::kB, gemm_int8::TableRows<Block>, Tiles>};
+  } else {
+    return {Operand::kA, &RunTask<Operand::kA, gemm_int8::AffinePairs<Block>, Tiles>};
+  }
 }
 
 template <class Tiles, class... Blocks>
 constexpr TileOps MakeTileOps(const char* tu, BlockList<Blocks...>) {
-  TileOps ops = {tu, {&Pack, &PackPairs}, {{&MultiplyBF16<Tiles>, &MultiplyF16<Tiles>}, {}}};
-  static_assert(IndexOf(DataType::kBF16) == 0 && IndexOf(DataType::kF16) == 1);
-  (PutBlocks<Tiles, Blocks>(ops), ...);
+  TileOps ops = {tu, {&PackRows<Operand::kA>, &PackPairs, &PackRows<Operand::kQuads>}, {}};
+  const auto put = [&](DataType type, TileOps::Weights weights) {
+    ops.weights[IndexOf(type)] = weights;
+  };
+  put(DataType::kBF16, {Operand::kA, &RunTask<Operand::kA, InPlace, Tiles>});
+  put(DataType::kF16, {Operand::kA, &RunTask<Operand::kA, gemm_int8::F16Parts, Tiles>});
+  (put(Blocks::kFormat.type, BlocksOf<Tiles, Blocks>()), ...);
   return ops;
 }
 

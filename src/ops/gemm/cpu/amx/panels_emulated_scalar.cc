@@ -1,5 +1,6 @@
 // The kernel file of tests: emulated tiles, plain C++ for vectors. No product library contains it.
 
+#include "ops/gemm/cpu/amx/f16_arithmetic.h"
 #include "ops/gemm/cpu/amx/tile_ops.h"
 #include "ops/gemm/cpu/int8/vec_scalar.h"
 
@@ -34,6 +35,46 @@ struct Vec : VecScalar {
     std::uint16_t values[32] = {};
     for (int i = 0; from != nullptr && i < count; ++i) values[i] = Nearest(from[i]);
     __builtin_memcpy(to, values, sizeof values);
+  }
+
+  static void StoreQuads(std::uint8_t* to, const float* from, int count) {
+    std::uint16_t values[32] = {};
+    for (int i = 0; from != nullptr && i < 32; ++i) {
+      const int k = gemm_amx::QuadOrder(i);
+      if (k < count) values[i] = Nearest(from[k] * 0x1p64f);
+    }
+    __builtin_memcpy(to, values, sizeof values);
+  }
+  static I SetWords(int word) {
+    return Each<I>([=](int) { return static_cast<std::uint32_t>(word) * 0x10001u; });
+  }
+  static I WordsRight8(const I& x) {
+    return EachWord([](int word) { return word >> 8; }, x);
+  }
+  static I WordsWith(const I& x, int mask, int with) {
+    return EachWord([=](int word) { return (word & mask) | with; }, x);
+  }
+  static I Shorten3(const I& x) {
+    return EachWord([](int word) { return (word & 0x8000) | ((word & 0x7fff) + 4) >> 3; }, x);
+  }
+  static bool AnyAbove(const I& x, int limit) {
+    bool any = false;
+    EachWord([&](int word) { return any = any || (word & 0x7fff) > limit; }, x);
+    return any;
+  }
+  static void Store(std::uint8_t* to, const I& x) { __builtin_memcpy(to, &x, sizeof x); }
+  static I TwiceLoadF16(const std::uint8_t* p) {
+    std::uint16_t words[kColumns];
+    __builtin_memcpy(words, p, sizeof words);
+    return Each<I>([&](int i) { return words[i] * 0x10001u; });
+  }
+  static I TwiceToF16(const F& x) {
+    return Each<I>([&](int i) { return F32ToF16(x.v[i]) * 0x10001u; });
+  }
+  static I MulF16(const I& a, const I& b) { return EachWord(gemm_int8::MulF16, a, b); }
+  static I SubF16(const I& a, const I& b) { return EachWord(gemm_int8::SubF16, a, b); }
+  static I FmaF16(const I& a, const I& b, const I& c) {
+    return EachWord(gemm_int8::FmaF16, a, b, c);
   }
 
   static constexpr int ColumnAt(int column) { return 16 * column; }

@@ -14,7 +14,7 @@
 /// with zeros beyond the last row and the last k. (Chunk first: what a core multiplies by at a time
 /// lies in one piece. Tiles 128 KB apart would share sets of its L2.) Weights stay in the panels of 16 columns that
 /// decoding reads; a step of a panel becomes a tile of [16 pairs of k][16 columns][2] in bf16, the
-/// B operand of TDPBF16PS. Or the other way round: activations in [16 pairs][16 rows][2], weights in
+/// B operand of TDPBF16PS. Or the other way round (Operand::kB): activations in [16 pairs][16 rows][2], weights in
 /// [16 columns][32], k of a step in TableOrder.
 
 namespace tilewright::gemm_amx {
@@ -81,21 +81,38 @@ static inline constexpr int IndexOf(DataType type) {
   return type == DataType::kF16 ? 1 : 2 + static_cast<int>(type) - kFirstFormat;
 }
 
-/// Which operand of a tile product the activations are.
+/// How activations are packed, which follows from the type of weights.
 enum class Operand : int {
-  kA,  ///< D in place; weights from any packed layout
-  /// Sums transposed. Weights of nibbles are rows, each of which goes through a table of its 16
+  kA,  ///< the A operand; D in place; weights as pairs of k
+  /// The B operand; sums transposed. Weights are rows, of nibbles each of which goes through a table of 16
   /// values with two shuffles.
   kB,
+  /// As kA, but k in QuadOrder and times 2^kQuadsUp: weights are pairs that came through f16, 2^(kF16Up - 112)
+  /// times their values. Products are then 2^-38 times what they are, small enough for sums not to overflow,
+  /// large enough for none that matters to vanish; an activation of 2^63 and more is infinite.
+  kQuads,
 };
+constexpr int kOperands = 3;
+constexpr int kF16Up = 10, kQuadsUp = 64;
+constexpr float kQuadsDown =
+    0x1p38f;  ///< 2^(112 - kF16Up - kQuadsUp), by which sums are multiplied
+static_assert(kF16Up + kQuadsUp + 38 == 112);
+
+/// The k of word i of a step in Operand::kQuads: 0, 2, 1, 3 of each four.
+static inline constexpr int QuadOrder(int i) {
+  return i / 4 * 4 + (i % 4 == 1 ? 2 : i % 4 == 2 ? 1 : i % 4);
+}
 
 /// One kernel file: the instructions, or their emulation.
 struct TileOps {
+  struct Weights {
+    Operand activations = Operand::kA;
+    void (*multiply)(const PanelTask& task) = nullptr;  ///< null for formats without kernels
+  };
   const char* tu;
   /// Rounds `rows` (1 to 16) rows of k floats, `lda` apart, to tiles one after the other; by Operand.
-  void (*pack[2])(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile);
-  /// By Operand and IndexOf; null for formats without kernels.
-  void (*multiply[2][kWeightTypes])(const PanelTask& task);
+  void (*pack[kOperands])(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile);
+  Weights weights[kWeightTypes];  ///< by IndexOf
 };
 
 /// The instructions: for processors with AMX only.

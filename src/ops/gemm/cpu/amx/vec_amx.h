@@ -2,13 +2,30 @@
 
 #include "ops/gemm/cpu/amx/tile_ops.h"
 #include "ops/gemm/cpu/int8/vec512.h"
+#if !defined(__AVX512FP16__)
+#include "ops/gemm/cpu/amx/f16_arithmetic.h"
+#endif
 
-/// What unpack.h and panel_kernels.h ask of a vector type beyond that of the int8 kernels.
+/// What the ways to unpack and panel_kernels.h ask of a vector type beyond that of the int8 kernels.
 
 namespace tilewright::gemm_int8 {
 namespace {
 
 using gemm_amx::TableOrder;
+
+/// The first `count` of 32 floats, zeros for the others, and for all where `from` is null.
+struct Floats {
+  __m512 low = Vec512::ZeroF(), high = Vec512::ZeroF();
+  Floats(const float* from, int count) {
+    if (from == nullptr) return;
+    if (count == 32) {
+      low = _mm512_loadu_ps(from), high = _mm512_loadu_ps(from + 16);
+    } else {
+      low = Vec512::LoadPart(from, count < 16 ? count : 16);
+      if (count > 16) high = Vec512::LoadPart(from + 16, count - 16);
+    }
+  }
+};
 
 struct Vec : Vec512 {
   static constexpr bool kWords = false;
@@ -51,16 +68,61 @@ struct Vec : Vec512 {
   /// The first `count` of 32 floats as bf16, to nearest even, subnormal ones as zero; zeros for the
   /// others, and for all where `from` is null.
   static void StoreBF16(std::uint8_t* to, const float* from, int count) {
-    F low = ZeroF(), high = ZeroF();
-    if (from != nullptr && count == 32) {
-      low = _mm512_loadu_ps(from), high = _mm512_loadu_ps(from + 16);
-    } else if (from != nullptr) {
-      low = LoadPart(from, count < 16 ? count : 16);
-      if (count > 16) high = LoadPart(from + 16, count - 16);
-    }
-    const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
+    const Floats floats(from, count);
+    const __m512bh both = _mm512_cvtne2ps_pbh(floats.high, floats.low);
     __builtin_memcpy(to, &both, sizeof both);
   }
+  /// The same in QuadOrder, times 2^kQuadsUp.
+  static void StoreQuads(std::uint8_t* to, const float* from, int count) {
+    const Floats floats(from, count);
+    const F up = Set(0x1p64f);
+    static_assert(gemm_amx::kQuadsUp == 64);
+    constexpr int kOrder = 0 | 2 << 2 | 1 << 4 | 3 << 6;
+    const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_permute_ps(Mul(floats.high, up), kOrder),
+                                              _mm512_permute_ps(Mul(floats.low, up), kOrder));
+    __builtin_memcpy(to, &both, sizeof both);
+  }
+
+  // 32 words, of f16 where the name says so: two of each column.
+  static I SetWords(int word) { return _mm512_set1_epi16(static_cast<short>(word)); }
+  static I WordsRight8(I x) { return _mm512_srli_epi16(x, 8); }
+  /// The bits of every word under `mask`, and those of `with`.
+  static I WordsWith(I x, int mask, int with) {
+    return _mm512_ternarylogic_epi32(x, SetWords(mask), SetWords(with), 0xea);  // (x & mask) | with
+  }
+  /// Sign and magnitude, the magnitude shifted right by 3, to nearest, ties away from zero.
+  static I Shorten3(I x) {
+    return _mm512_and_si512(_mm512_mulhrs_epi16(x, SetWords(1 << 12)), SetWords(0x8fff));
+  }
+  /// Whether a word without its sign is above `limit`.
+  static bool AnyAbove(I x, int limit) {
+    const I magnitude = _mm512_and_si512(x, SetWords(0x7fff));
+    return _mm512_cmp_epu16_mask(magnitude, SetWords(limit), _MM_CMPINT_NLE) != 0;
+  }
+  static void Store(std::uint8_t* to, I x) { _mm512_storeu_si512(to, x); }
+  static I Twice(__m256i words) {
+    const I each = _mm512_cvtepu16_epi32(words);
+    return _mm512_or_si512(each, _mm512_slli_epi32(each, 16));
+  }
+  /// 16 f16 in memory, each in both words of its column.
+  static I TwiceLoadF16(const std::uint8_t* p) {
+    return Twice(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  /// 16 floats as f16, to nearest even.
+  static I TwiceToF16(F x) {
+    return Twice(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+#if defined(__AVX512FP16__)
+  static I MulF16(I a, I b) { return Bits(_mm512_mul_ph(Halves(a), Halves(b))); }
+  static I SubF16(I a, I b) { return Bits(_mm512_sub_ph(Halves(a), Halves(b))); }
+  static I FmaF16(I a, I b, I c) { return Bits(_mm512_fmadd_ph(Halves(a), Halves(b), Halves(c))); }
+  static __m512h Halves(I x) { return _mm512_castsi512_ph(x); }
+  static I Bits(__m512h x) { return _mm512_castph_si512(x); }
+#else
+  static I MulF16(I a, I b) { return EachWord(gemm_int8::MulF16, a, b); }
+  static I SubF16(I a, I b) { return EachWord(gemm_int8::SubF16, a, b); }
+  static I FmaF16(I a, I b, I c) { return EachWord(gemm_int8::FmaF16, a, b, c); }
+#endif
 
   /// The nibbles of 16 columns over 32 k (four lines of a panel) by column: column c at
   /// ColumnAt(c), byte t with k = t in its low nibble and k = 16 + t in its high one.
