@@ -44,6 +44,10 @@ using gemm_int8::StepAhead;
 /// Weights that lie as tiles. (The ways to unpack the others: unpack.h.)
 struct InPlace {
   static constexpr int kAShift = 0;
+  void Begin(const std::uint8_t*, int, int) {}
+  template <int kHalf>
+  void Put(std::uint8_t*) const {}
+  static void Prefetch(const StepAhead&, int) {}
 };
 
 /// Steps that the unpacked weights of a single group of row tiles need: one is multiplied, one
