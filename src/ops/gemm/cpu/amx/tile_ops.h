@@ -68,7 +68,7 @@ static inline constexpr std::size_t ScratchBytes(int chunk_steps, int row_tiles,
 }
 
 /// The k of word i of a row of weights that went through a table of 16 values: the nibbles of its 16
-/// bytes leave in the order of vec_amx.h's TableIndex.
+/// bytes leave in the order of vec_amx.h's TableRow.
 static inline constexpr int TableOrder(int i) {
   const int even = 2 * (i % 8);
   return i < 8 ? even : i < 16 ? 16 + even : i < 24 ? even + 1 : 17 + even;
