@@ -94,8 +94,8 @@ enum class Operand : int {
 };
 constexpr int kOperands = 3;
 constexpr int kF16Up = 10, kQuadsUp = 64;
-constexpr float kQuadsDown =
-    0x1p38f;  ///< 2^(112 - kF16Up - kQuadsUp), by which sums are multiplied
+/// 2^(112 - kF16Up - kQuadsUp), by which sums are multiplied.
+constexpr float kQuadsDown = 0x1p38f;
 static_assert(kF16Up + kQuadsUp + 38 == 112);
 
 /// The k of word i of a step in Operand::kQuads: 0, 2, 1, 3 of each four.
