@@ -49,6 +49,8 @@ struct InPlace {
   void Put(std::uint8_t*) const {}
   static void Prefetch(const StepAhead&, int) {}
 };
+template <class Weights>
+constexpr bool kUnpacks = !std::is_same_v<Weights, InPlace>;
 
 /// Steps that the unpacked weights of a single group of row tiles need: one is multiplied, one
 /// written, and a store needs some time to leave for the cache.
@@ -160,7 +162,6 @@ struct Step {
 template <Operand kOperand, int kRows, int kPanels, class Weights, class Tiles>
 __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
   constexpr int kSums = kRows * kPanels;
-  constexpr bool kUnpacks = !std::is_same_v<Weights, InPlace>;
   const int steps = group.steps, a_shift = group.a_shift, b_mask = group.b_mask;
   const std::size_t b_step_bytes = group.b_step_bytes;
   const std::uint8_t* const a0 = group.a;
@@ -182,7 +183,7 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
     }
     weights.template Put<kHalf>(group.unpacked[panel] + group.StepAt(step));
   };
-  if constexpr (kUnpacks) {
+  if constexpr (kUnpacks<Weights>) {
     for (int p = 0; p < kPanels; ++p)
       unpack.template operator()<0>(p, 0), unpack.template operator()<1>(p, 0);
   }
@@ -193,7 +194,7 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
     const std::size_t at_b = static_cast<std::size_t>(step & b_mask) * b_step_bytes;
     Step<kOperand, kRows, kPanels, Tiles> now{tiles, {a0 + at_a, a1 + at_a}};
     PrefetchPart(group.rows, step);
-    if constexpr (!kUnpacks) {
+    if constexpr (!kUnpacks<Weights>) {
       for (int p = 0; p < kPanels; ++p) {
         if (group.steps_ahead > 0) {
           PrefetchTile(group.StepAfter(p, step));
@@ -219,7 +220,8 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
     now.template Dot<1, 0>();
     now.template Dot<1, 1>();
   };
-  for (int step = 0; step + 1 < steps; ++step) multiply.template operator()<kUnpacks>(step);
+  for (int step = 0; step + 1 < steps; ++step)
+    multiply.template operator()<kUnpacks<Weights>>(step);
   multiply.template operator()<false>(steps - 1);
   Repeat<kSums>([&]<int kSum>() {
     tiles.template Store<kSum>(group.sums + kSum * kSumsOfTile, kTileRowBytes);
@@ -348,8 +350,6 @@ class TaskRun {
   }
 
  private:
-  static constexpr bool kUnpacks = !std::is_same_v<Weights, InPlace>;
-
   int StepsFrom(int step) const {
     return steps_ - step < task_.chunk_steps ? steps_ - step : task_.chunk_steps;
   }
@@ -384,21 +384,22 @@ class TaskRun {
       group.panels[p] = PanelAt(panel + p);
       group.next[p] = PanelAt(wraps ? p : panel + kGroupPanels + p);
       group.unpacked[p] = task_.scratch + p * kStepBytes;
-      group.b[p] = kUnpacks ? group.unpacked[p]
-                            : group.panels[p] + static_cast<std::size_t>(step) * kStepBytes;
+      group.b[p] = kUnpacks<Weights>
+                       ? group.unpacked[p]
+                       : group.panels[p] + static_cast<std::size_t>(step) * kStepBytes;
     }
-    group.unpacks = kUnpacks;
+    group.unpacks = kUnpacks<Weights>;
     group.b_step_bytes = kStepBytes;
-    if (kUnpacks) {
+    if (kUnpacks<Weights>) {
       group.b_step_bytes *= static_cast<std::size_t>(panels);
       if (rows_.groups == 1 && steps_ >= kRingSteps) group.b_mask = kRingSteps - 1;
     }
-    if (!chunked_ && (kUnpacks || rows_.groups == 1))
+    if (!chunked_ && (kUnpacks<Weights> || rows_.groups == 1))
       group.steps_ahead = task_.steps_ahead < steps_ ? task_.steps_ahead : steps_;
     // After the last chunk the next run begins with the first one.
     const int next = step + group.steps < steps_ ? step + group.steps : 0;
     const int pairs = CeilDiv(task_.panels, kGroupPanels);
-    const bool fetches = !kUnpacks && rows_.groups > 1;
+    const bool fetches = !kUnpacks<Weights> && rows_.groups > 1;
     for (int g = 0; g < rows_.groups; ++g) {
       const int first_tile = rows_.FirstOf(g);
       group.a = RowsAt(step) + static_cast<std::size_t>(first_tile) * group.a_tile_bytes;

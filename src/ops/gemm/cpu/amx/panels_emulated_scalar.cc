@@ -41,7 +41,7 @@ struct Vec : VecScalar {
     std::uint16_t values[32] = {};
     for (int i = 0; from != nullptr && i < 32; ++i) {
       const int k = gemm_amx::QuadOrder(i);
-      if (k < count) values[i] = Nearest(from[k] * 0x1p64f);
+      if (k < count) values[i] = Nearest(from[k] * gemm_amx::kQuadsUp);
     }
     __builtin_memcpy(to, values, sizeof values);
   }

@@ -87,16 +87,14 @@ enum class Operand : int {
   /// The B operand; sums transposed. Weights are rows, of nibbles each of which goes through a table of 16
   /// values with two shuffles.
   kB,
-  /// As kA, but k in QuadOrder and times 2^kQuadsUp: weights are pairs that came through f16, 2^(kF16Up - 112)
+  /// As kA, but k in QuadOrder and times kQuadsUp: weights are pairs that came through f16, kF16Up * 2^-112
   /// times their values. Products are then 2^-38 times what they are, small enough for sums not to overflow,
   /// large enough for none that matters to vanish; an activation of 2^63 and more is infinite.
   kQuads,
 };
 constexpr int kOperands = 3;
-constexpr int kF16Up = 10, kQuadsUp = 64;
-/// 2^(112 - kF16Up - kQuadsUp), by which sums are multiplied.
-constexpr float kQuadsDown = 0x1p38f;
-static_assert(kF16Up + kQuadsUp + 38 == 112);
+constexpr float kF16Up = 0x1p10f, kQuadsUp = 0x1p64f;
+constexpr float kQuadsDown = 0x1p112f / kF16Up / kQuadsUp;  ///< by which sums are multiplied
 
 /// The k of word i of a step in Operand::kQuads: 0, 2, 1, 3 of each four.
 static inline constexpr int QuadOrder(int i) {

@@ -8,6 +8,7 @@
 ///   Begin(panel, k, step)  reads what both halves of the tile need; the panel has k values of each column
 ///   Put<half>(out)      writes one half, so that loads of tiles have room between them
 ///   Prefetch(ahead, k)  asks for what a later step will read
+/// With a base class for what they share GCC 12 needs 50 to 100 instructions more for a product.
 
 namespace tilewright::gemm_int8 {
 namespace {

@@ -36,11 +36,10 @@ class AffineMap {
             value3 = ValueOf(Vec::Shift<kAt - 24>(bytes));
     constexpr bool kNeighbours = kPairing == Pairing::kNeighbours;
     Vec::StorePairs(out, value0, kNeighbours ? value1 : value2);
-    Vec::StorePairs(out + kTileRowBytes, kNeighbours ? value2 : value1, value3);
+    Vec::StorePairs(out + 64, kNeighbours ? value2 : value1, value3);
   }
 
  private:
-  static constexpr int kTileRowBytes = 64;
   // Where a code is put; one of 8 bits at bit 16 would reach the exponent.
   static constexpr int kAt = kBits == 8 ? 8 : 16;
   static constexpr float kPower = static_cast<float>(1 << (23 - kAt));

@@ -11,7 +11,7 @@
 /// number, are the bits of the f16 shifted right by 3, which vpmulhrsw does with a rounding, ties away from
 /// zero. In all 11 operations for 64 values, where f32 takes 19, and the most that this rounds, 2^-12 of a value, is
 /// an eighth of what a bf16 does. So that small values are no subnormal ones, which tiles take as zero, scales go in
-/// times 2^kF16Up; Operand::kQuads says how activations make up for both powers.
+/// times kF16Up; Operand::kQuads says how activations make up for both powers.
 ///
 /// The words of a quad of k are 0 and 2, then, shifted, 1 and 3: activations are packed in that order.
 ///
@@ -35,8 +35,9 @@ class F16Quads {
     of_ = StepOf<Block>(panel, k, step);
     wide_ = false;
     for (int part = 0; part < kParts; ++part) {
-      scale_[part] = kIntegers ? Vec::TwiceToF16(Vec::Mul(of_.Scale(part), Vec::Set(kUp)))
-                               : TimesUp(of_.at.scales);
+      scale_[part] = kIntegers
+                         ? Vec::TwiceToF16(Vec::Mul(of_.Scale(part), Vec::Set(gemm_amx::kF16Up)))
+                         : TimesUp(of_.at.scales);
       wide_ = wide_ || Vec::AnyAbove(scale_[part], kLargest);
     }
     if constexpr (kHasMin) {
@@ -74,14 +75,13 @@ class F16Quads {
   static constexpr int kParts = kFormat.sub_block < kBlock ? 2 : 1;
   static constexpr bool kNibbles = kBits == 4, kHasMin = StepOf<Block>::kHasMin,
                         kIntegers = StepOf<Block>::kIntegers;
-  static_assert(gemm_amx::kF16Up == 10 && !(kNibbles && kParts == 2));
   // Bits of f16.
   static constexpr int k1024 = 0x6400, kSixteenth = 0x2c00;
   /// 2^(15 - bits): values stay below 2^15, and with a minimum of that size below what f16 ends at.
   static constexpr int kLargest = (15 + 15 - kBits) << 10;
-  static constexpr float kUp = 1 << gemm_amx::kF16Up;
+  static_assert(gemm_amx::kF16Up == 1024 && !(kNibbles && kParts == 2));
 
-  /// 16 f16, each in both words of its column, times 2^kF16Up.
+  /// 16 f16, each in both words of its column, times kF16Up.
   static I TimesUp(const std::uint8_t* p) {
     return Vec::MulF16(Vec::TwiceLoadF16(p), Vec::SetWords(k1024));
   }
@@ -93,11 +93,11 @@ class F16Quads {
     const I value = kHasMin ? Vec::FmaF16(code, scale, min_) : Vec::MulF16(code, scale);
     Vec::Store(row, Vec::Shorten3(value));
   }
-  /// Half of a step through f32, 2^(kF16Up - 112) times its values. (Inlined: around a call no vector stays in its
+  /// Half of a step through f32, kF16Up * 2^-112 times its values. (Inlined: around a call no vector stays in its
   /// register, and the constants of all would be loaded anew each time.)
   template <int kHalf>
   inline __attribute__((always_inline)) void PutWide(std::uint8_t* out) const {
-    const F down = Vec::Set(kUp * 0x1p-112f);
+    const F down = Vec::Set(gemm_amx::kF16Up * 0x1p-112f);
     constexpr int kPart = kParts == 2 ? kHalf : 0;
     const AffineMap<kBits> map(Vec::Mul(of_.Scale(kPart), down), Vec::Mul(of_.Min(kPart), down),
                                kZero);

@@ -72,11 +72,10 @@ struct Vec : Vec512 {
     const __m512bh both = _mm512_cvtne2ps_pbh(floats.high, floats.low);
     __builtin_memcpy(to, &both, sizeof both);
   }
-  /// The same in QuadOrder, times 2^kQuadsUp.
+  /// The same in QuadOrder, times kQuadsUp.
   static void StoreQuads(std::uint8_t* to, const float* from, int count) {
     const Floats floats(from, count);
-    const F up = Set(0x1p64f);
-    static_assert(gemm_amx::kQuadsUp == 64);
+    const F up = Set(gemm_amx::kQuadsUp);
     constexpr int kOrder = 0 | 2 << 2 | 1 << 4 | 3 << 6;
     const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_permute_ps(Mul(floats.high, up), kOrder),
                                               _mm512_permute_ps(Mul(floats.low, up), kOrder));
