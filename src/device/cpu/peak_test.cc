@@ -35,6 +35,7 @@ TEST(PeakTest, EveryLoopTakesTimeInProportionToItsRounds) {
                {kFeatureAvx512Vnni, PeakI8Avx512Vnni},
                {kFeatureAvx512Bf16, PeakBF16Avx512Bf16},
                {kFeatureAmxTile | kFeatureAmxBf16, PeakBF16Amx},
+               {kFeatureAmxTile | kFeatureAmxBf16, AllTilesBF16Amx},
                {kFeatureAmxTile | kFeatureAmxInt8, PeakI8Amx}};
   const DeviceSpec device = DetectCpuCappedAt(Isa::kAmx);
   int index = 0;

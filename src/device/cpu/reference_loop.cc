@@ -16,7 +16,7 @@ struct Loop {
   void (*run)(int rounds);
   int rounds;  // of about 15 microseconds: four products of 16 cycles, or twelve on two units
 };
-constexpr Loop kLoops[] = {{kFeatureAmxTile | kFeatureAmxBf16, PeakBF16Amx, 600},
+constexpr Loop kLoops[] = {{kFeatureAmxTile | kFeatureAmxBf16, AllTilesBF16Amx, 600},
                            {kFeatureAvx512, PeakF32Avx512, 6000},
                            {kFeatureAvx2, PeakF32Avx2, 6000}};
 

@@ -5,7 +5,8 @@
 namespace tilewright {
 
 /// A loop of fixed work in registers, to time beside samples: how fast the machine is now. On the
-/// unit that is throttled first: AMX where there is one, else the widest f32 multiplications.
+/// unit that is throttled first: AMX where there is one, in the form that a shared core slows down most, else the
+/// widest f32 multiplications.
 class ReferenceLoop {
  public:
   explicit ReferenceLoop(const DeviceSpec& device);

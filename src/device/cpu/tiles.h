@@ -82,6 +82,13 @@ class EmulatedTiles {
   void LoadOnce(const void* from, std::ptrdiff_t stride) {
     Load<T>(from, stride);
   }
+  /// T will be written before it is read again. (Until then it holds NaN, so that a test finds who reads it.)
+  template <int T>
+  void Free() {
+    std::memset(tiles_[T], 0xff, kTileBytes);
+  }
+  /// Room between two instructions of tiles.
+  static void Space() {}
   template <int T>
   void Store(void* to, std::ptrdiff_t stride) const {
     for (int r = 0; r < config_.rows[T]; ++r) {
@@ -177,6 +184,9 @@ class VectorTiles {
     Load<T>(from, stride);
   }
   template <int T>
+  void Free() {}
+  static void Space() {}
+  template <int T>
   void Store(void* to, std::ptrdiff_t stride) const {
     static_assert(T < kSums);
     for (int r = 0; r < kTileRows; ++r)
@@ -224,6 +234,12 @@ class VectorTiles {
 /// The assembly is written out because GCC 12's intrinsics take register numbers as text, which a
 /// template's parameter is not, and do not say which memory they read, so that stores before them
 /// get lost.
+///
+/// A core has places for tiles that it shares among its hardware threads. Every instruction that writes a
+/// register takes another one, and gives back that of the value before when it retires; a register of zeros
+/// needs none. Where the other thread works as well there are nine, so that with all eight registers in use one
+/// instruction runs at a time. Hence Free, and Space for those before it to retire
+/// (ops/gemm/cpu/amx/README.md has the figures).
 class AmxTiles {
  public:
   explicit AmxTiles(const TileConfig& config) { asm volatile("ldtilecfg %0" : : "m"(config)); }
@@ -243,6 +259,11 @@ class AmxTiles {
   void LoadOnce(const void* from, std::ptrdiff_t stride) {
     asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(T) : "memory");
   }
+  template <int T>
+  void Free() {
+    Zero<T>();
+  }
+  static void Space() { asm volatile("nop\n nop\n nop\n nop"); }
   template <int T>
   void Store(void* to, std::ptrdiff_t stride) const {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(T) : "memory");

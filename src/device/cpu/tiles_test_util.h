@@ -35,6 +35,9 @@ void MultiplyBy(const TileProduct& product) {
   } else {
     tiles.template DotBF16<0, 1, 2>();
   }
+  tiles.template Free<1>();
+  tiles.Space();
+  tiles.template Free<2>();
   tiles.template Store<0>(product.c, kTileRowBytes);
 }
 

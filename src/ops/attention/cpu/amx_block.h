@@ -55,8 +55,32 @@ struct NothingBeside {
   void Do() {}
 };
 
-// Keys and values stream from the L2, once a group: as such they leave the L1 to queries, weights and
-// sums, which took an eighth off the time.
+struct StreamedTile {
+  const void* at;
+  std::ptrdiff_t stride;
+};
+
+/// Sums 0 and 2: two tiles of keys or values times one of queries or weights; sums 1 and 3 times another, if there
+/// is one. Keys and values stream from the L2, once a group: as such they leave the L1 to queries, weights and sums,
+/// which took an eighth off the time. Registers are freed as early as they can be.
+template <class Tiles>
+inline void MultiplyStep(Tiles& tiles, StreamedTile first, StreamedTile second,
+                         const std::uint16_t* one, const std::uint16_t* other) {
+  tiles.template LoadOnce<4>(first.at, first.stride);
+  tiles.template Load<6>(one, 64);
+  tiles.template DotBF16<0, 4, 6>();
+  tiles.template LoadOnce<5>(second.at, second.stride);
+  tiles.template DotBF16<2, 5, 6>();
+  tiles.template Free<6>();
+  if (other != nullptr) {
+    tiles.template Load<7>(other, 64);
+    tiles.template DotBF16<1, 4, 7>();
+    tiles.template DotBF16<3, 5, 7>();
+    tiles.template Free<7>();
+  }
+  tiles.template Free<4>();
+  tiles.template Free<5>();
+}
 
 /// Scores of a chunk: S^T[32][16 or 32] = K . q^T.
 template <class Tiles, class Other>
@@ -71,16 +95,9 @@ inline void ScoreChunk(Tiles& tiles, const VectorGroup& g, const KeyTile* keys, 
   tiles.template Zero<2>();
   tiles.template Zero<3>();
   for (int step = 0; step < hd / 32; ++step) {
-    tiles.template LoadOnce<4>(first.at + step * first.step, first.stride);
-    tiles.template Load<6>(q0 + step * kTileWords, 64);
-    tiles.template DotBF16<0, 4, 6>();
-    tiles.template LoadOnce<5>(second.at + step * second.step, second.stride);
-    tiles.template DotBF16<2, 5, 6>();
-    if (g.tiles == 2) {
-      tiles.template Load<7>(q1 + step * kTileWords, 64);
-      tiles.template DotBF16<1, 4, 7>();
-      tiles.template DotBF16<3, 5, 7>();
-    }
+    MultiplyStep(tiles, {first.at + step * first.step, first.stride},
+                 {second.at + step * second.step, second.stride}, q0 + step * kTileWords,
+                 g.tiles == 2 ? q1 + step * kTileWords : nullptr);
     beside.Do();
   }
   tiles.template Store<0>(scores, kStride);
@@ -106,16 +123,7 @@ inline void AddValues(Tiles& tiles, const VectorGroup& g, int begin, int end, in
   for (int chunk = begin; chunk < end; ++chunk) {
     const std::uint16_t* v = values + (chunk * (hd / 16) + d / 16) * kTileWords;
     const std::uint16_t* p = weights + chunk * 2 * kTileWords;
-    tiles.template LoadOnce<4>(v, 64);
-    tiles.template Load<6>(p, 64);
-    tiles.template DotBF16<0, 4, 6>();
-    tiles.template LoadOnce<5>(v + kTileWords, 64);
-    tiles.template DotBF16<2, 5, 6>();
-    if (g.tiles == 2) {
-      tiles.template Load<7>(p + kTileWords, 64);
-      tiles.template DotBF16<1, 4, 7>();
-      tiles.template DotBF16<3, 5, 7>();
-    }
+    MultiplyStep(tiles, {v, 64}, {v + kTileWords, 64}, p, g.tiles == 2 ? p + kTileWords : nullptr);
     beside.Do();
   }
   tiles.template Store<0>(to, 64);

@@ -133,7 +133,7 @@ inline __attribute__((always_inline)) void PrefetchTile(const StepAhead& ahead) 
 }
 
 /// One step of k. Addresses are values, since a load of one would queue behind those of tiles.
-template <Operand kOperand, int kRows, int kPanels, class Tiles>
+template <Operand kOperand, int kRows, int kPanels, class Weights, class Tiles>
 struct Step {
   using R = Registers<kRows, kPanels>;
   Tiles& tiles;
@@ -141,11 +141,17 @@ struct Step {
 
   template <int kRow>
   inline __attribute__((always_inline)) void LoadA() {
-    if constexpr (kRow < kRows) tiles.template LoadOnce<R::A(kRow)>(a[kRow], kTileRowBytes);
+    if constexpr (kRow < kRows) {
+      tiles.template LoadOnce<R::A(kRow)>(a[kRow], kTileRowBytes);
+      Space();
+    }
   }
   template <int kPanel>
   inline __attribute__((always_inline)) void LoadB(const std::uint8_t* b) {
-    if constexpr (kPanel < kPanels) tiles.template Load<R::B(kPanel)>(b, kTileRowBytes);
+    if constexpr (kPanel < kPanels) {
+      tiles.template Load<R::B(kPanel)>(b, kTileRowBytes);
+      Space();
+    }
   }
   template <int kRow, int kPanel>
   inline __attribute__((always_inline)) void Dot() {
@@ -155,7 +161,15 @@ struct Step {
       } else {
         tiles.template DotBF16<R::Sum(kRow, kPanel), R::B(kPanel), R::A(kRow)>();
       }
+      // Nothing reads rows after their product with the last panel, nor a panel after that with the last rows.
+      if constexpr (kPanel == kPanels - 1) tiles.template Free<R::A(kRow)>();
+      if constexpr (kRow == kRows - 1) tiles.template Free<R::B(kPanel)>();
+      Space();
     }
+  }
+  /// Unpacking is room enough.
+  inline __attribute__((always_inline)) void Space() {
+    if constexpr (!kUnpacks<Weights>) tiles.Space();
   }
 };
 
@@ -192,7 +206,7 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
   const auto multiply = [&]<bool kUnpacksNext>(int step) __attribute__((always_inline)) {
     const std::size_t at_a = static_cast<std::size_t>(step >> a_shift) * kStepBytes;
     const std::size_t at_b = static_cast<std::size_t>(step & b_mask) * b_step_bytes;
-    Step<kOperand, kRows, kPanels, Tiles> now{tiles, {a0 + at_a, a1 + at_a}};
+    Step<kOperand, kRows, kPanels, Weights, Tiles> now{tiles, {a0 + at_a, a1 + at_a}};
     PrefetchPart(group.rows, step);
     if constexpr (!kUnpacks<Weights>) {
       for (int p = 0; p < kPanels; ++p) {

@@ -28,11 +28,18 @@ void MultiplyGroup(Tiles& tiles, const Task& task, int row, int first) {
       tiles.template Load<7>(b0 + panel_bytes + at, kTileRowBytes);
       tiles.template DotI8<1, 4, 7>();
     }
+    tiles.template Free<4>();
+    tiles.Space();
     if constexpr (kRows == 2) {
       tiles.template LoadOnce<5>(a0 + tile_bytes + at, kTileRowBytes);
       tiles.template DotI8<2, 5, 6>();
     }
+    tiles.template Free<6>();
+    tiles.Space();
     if constexpr (kRows == 2 && kPanels == 2) tiles.template DotI8<3, 5, 7>();
+    tiles.template Free<5>();
+    tiles.template Free<7>();
+    tiles.Space();
   }
   alignas(64) std::int32_t sums[4][kTileRowCount][kColumns];
   tiles.template Store<0>(sums[0], kTileRowBytes);
