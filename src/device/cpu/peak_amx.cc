@@ -4,7 +4,7 @@
 namespace tilewright {
 namespace {
 
-/// Operands from tiles of `live` in registers 4 to 7, of which `count`; sums of zero.
+/// Two operands from tiles of `live` in registers 4 and 6, or four in 4 to 7. Sums, in the others, are zero.
 template <int kCount>
 void LoadOperands(AmxTiles& tiles, const void* live) {
   const auto* operands = static_cast<const unsigned char*>(live);
@@ -18,8 +18,8 @@ void LoadOperands(AmxTiles& tiles, const void* live) {
 
 }  // namespace
 
-// Two sums and two operands: with more of them products wait for each other where something else runs on
-// the core (tiles.h).
+// Two sums and two operands: with more, products wait for each other where something else runs on the core
+// (tiles.h).
 
 void PeakI8Amx(int rounds) {
   AmxTiles tiles{TileConfig{}};

@@ -10,7 +10,7 @@ namespace tilewright::gemm_w8a8 {
 namespace {  // NOLINT(google-build-namespaces): one copy a kernel file
 
 /// kRows x kPanels tiles, whose sums stay in registers over all of k: sum (r, p) in r * 2 + p, tiles of
-/// rows in 4 and 5, of panels in 6 and 7.
+/// rows in 4 and 5, of panels in 6 and 7, each of which is freed after its last product.
 template <int kRows, int kPanels, class Tiles>
 void MultiplyGroup(Tiles& tiles, const Task& task, int row, int first) {
   const std::size_t tile_bytes = TileBytes(task.k), panel_bytes = PanelBytes(task.k);
