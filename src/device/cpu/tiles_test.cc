@@ -216,9 +216,10 @@ TEST_F(TilesTest, Int8ProductsAreExactAndWrapInEveryShape) {
         b[i][k] = round % 16 == 0 ? std::int8_t{-128} : static_cast<std::int8_t>(random.Next());
       }
       for (int n = 0; n < kTileRows; ++n) {
-        const auto bits = static_cast<std::int32_t>(random.Next());
-        before[i][n] =
-            round % 2 == 0 ? std::numeric_limits<std::int32_t>::max() - bits % 4096 : bits;
+        const std::uint64_t bits = random.Next();
+        before[i][n] = round % 2 == 0 ? std::numeric_limits<std::int32_t>::max() -
+                                            static_cast<std::int32_t>(bits % 4096)
+                                      : static_cast<std::int32_t>(bits);
       }
     }
     std::memcpy(c, before, sizeof c);
