@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -50,15 +51,12 @@ void SetUpLog(const CommonOptions& common) {
   SetLogSink(sink);
 }
 
-Result<Precision> ParsePrecision(const std::string& word) {
-  if (word == "auto") return Precision::kAuto;
-  if (word == "f32") return Precision::kF32;
-  if (word == "bf16") return Precision::kBF16;
-  if (word == "int8") return Precision::kI8;
-  if (word == "w8a8") return Precision::kW8A8;
-  return Fail(
-      ErrorCode::kInvalidArgument,
-      fmt::format("precision '{}' is unknown; known are auto, f32, bf16, int8, w8a8", word));
+Result<Precision> ParsePrecision(std::string_view word) {
+  const auto* const found = std::ranges::find(kPrecisionOptions, word);
+  if (found != std::end(kPrecisionOptions))
+    return static_cast<Precision>(found - std::begin(kPrecisionOptions));
+  return Fail(ErrorCode::kInvalidArgument, fmt::format("precision '{}' is unknown; known are {}",
+                                                       word, fmt::join(kPrecisionOptions, ", ")));
 }
 
 Result<Guarantee> ParseGuarantee(const std::string& word) {

@@ -66,7 +66,9 @@ Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common,
                                              CompileLine* compiling = nullptr);
 /// Sets up the log, for verbs that need no context.
 void SetUpLog(const CommonOptions& common);
-Result<Precision> ParsePrecision(const std::string& word);
+/// Words of a precision, in the order of the enumerators.
+constexpr std::string_view kPrecisionOptions[] = {"auto", "f32", "bf16", "int8", "w8a8"};
+Result<Precision> ParsePrecision(std::string_view word);
 Result<Guarantee> ParseGuarantee(const std::string& word);
 /// --activations: on the CPU how far kernels may round; on a GPU the type between operations, and
 /// unless it is auto kernels round no further.

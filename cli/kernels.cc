@@ -18,17 +18,8 @@ std::string Types(std::uint32_t mask) {
   return text;
 }
 
-const char* Rounds(Precision precision) {
-  switch (precision) {
-    case Precision::kBF16:
-      return "bf16";
-    case Precision::kI8:
-      return "int8";
-    case Precision::kW8A8:
-      return "w8a8";
-    default:
-      return "no";
-  }
+std::string_view Rounds(Precision precision) {
+  return precision <= Precision::kF32 ? "no" : kPrecisionOptions[static_cast<int>(precision)];
 }
 
 std::string Limits(const KernelDesc& desc) {

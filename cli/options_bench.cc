@@ -183,7 +183,8 @@ void AddBench(CLI::App& app, int& exit_code) {
         ->type_name("TYPE");
     verb->add_option("--precision", o->precision, "auto, f32, bf16, int8 or w8a8")
         ->capture_default_str()
-        ->check(Quiet(CLI::IsMember({"auto", "f32", "bf16", "int8", "w8a8"})))
+        ->check(Quiet(CLI::IsMember(
+            std::vector<std::string>(std::begin(kPrecisionOptions), std::end(kPrecisionOptions)))))
         ->type_name("TYPE");
     verb->add_option("--baseline", o->baseline, "none, onednn or cublaslt")
         ->capture_default_str()

@@ -3,6 +3,7 @@
 
 #include "core/formats/formats.h"
 #include "core/text.h"
+#include "engine/problem_key.h"
 #include "tilewright/gemm.h"
 
 namespace tilewright {
@@ -15,7 +16,6 @@ constexpr std::string_view kEpilogueWords[] = {"none", "gated_silu"};
 constexpr std::string_view kPrologueWords[] = {"none", "rms_norm"};
 constexpr std::string_view kScalingWords[] = {"alpha 1 beta 0", "alpha 1 beta 1",
                                               "any alpha and beta"};
-constexpr std::string_view kPrecisionWords[] = {"auto", "f32", "bf16", "i8", "w8a8"};
 
 template <class E, std::size_t N>
 std::string MaskText(std::uint32_t mask, const std::string_view (&words)[N]) {
