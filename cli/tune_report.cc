@@ -90,7 +90,7 @@ std::string GainText(const TuneRow& row) {
 std::vector<std::string> WhyInconclusive(const TuneReport& result) {
   std::map<std::string, int> reasons;
   for (const TuneRow& row : result.rows) {
-    if (!row.skipped && !row.conclusive && row.timed > 0) ++reasons[row.inconclusive];
+    if (row.undecided()) ++reasons[row.inconclusive];
   }
   std::vector<std::string> lines;
   for (const auto& [reason, count] : reasons) {

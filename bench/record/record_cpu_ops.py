@@ -42,9 +42,9 @@ TILE_PEAK = re.compile(r"peak of bf16 tiles (\d+) GFLOP/s")
 Row = dict[str, Any]
 
 
-def bench_op(arguments: argparse.Namespace, operation: str, problem: str, *more: Any) -> dict[str, Any]:
-    """Time every launch of a problem."""
-    command = [arguments.tilewright, "bench", "op", operation, problem, "--all", "--json", *more]
+def bench_op(arguments: argparse.Namespace, operation: str, problems: list[str], *more: Any) -> dict[str, Any]:
+    """Time every launch of each problem in one process."""
+    command = [arguments.tilewright, "bench", "op", operation, *problems, "--all", "--json", *more]
     return common.run_json([*command, "--repeat", arguments.samples, "--threads", arguments.threads], timeout=600)
 
 
@@ -70,12 +70,13 @@ def record_tuned(arguments: argparse.Namespace) -> list[Row]:
     start = time.monotonic()
     for type_name in arguments.types.split(","):
         for m in arguments.m.split(","):
-            for n, k in read_shapes(arguments.shapes):
-                if time.monotonic() - start > arguments.budget:
-                    print("warning: the budget ended before all products were timed", file=sys.stderr)
-                    return rows
-                problem = f"m={m} n={n} k={k} type_b={type_name}"
-                runs = [bench_op(arguments, "gemm", problem, "--again", arguments.again)["rows"][0] for _ in range(arguments.processes)]
+            if time.monotonic() - start > arguments.budget:
+                print("warning: the budget ended before all products were timed", file=sys.stderr)
+                return rows
+            shapes = read_shapes(arguments.shapes)
+            problems = [f"m={m} n={n} k={k} type_b={type_name}" for n, k in shapes]
+            processes = [bench_op(arguments, "gemm", problems, "--again", arguments.again)["rows"] for _ in range(arguments.processes)]
+            for (n, k), *runs in zip(shapes, *processes):
                 rows.append({"type": type_name, "m": int(m), "n": n, "k": k, **compare(runs)})
     return rows
 
@@ -105,7 +106,7 @@ def record_attention(arguments: argparse.Namespace) -> list[Row]:
     for type_kv in ("bf16", "f16"):
         shares = []
         for _ in range(arguments.rounds):
-            report = bench_op(arguments, "attention", f"{ATTENTION} type_kv={type_kv}")
+            report = bench_op(arguments, "attention", [f"{ATTENTION} type_kv={type_kv}"])
             row = report["rows"][0]
             rate = max(row["operations"] / one["us_median"] * 1e-3 for one in row["launches"] if one["us_median"] is not None)
             shares.append(100 * rate / report["peaks"]["bf16"]["gop_s"])

@@ -90,7 +90,7 @@ struct TuneProblemOf {
 struct TuneProgress {
   int problem = 0, problems = 0;  ///< `problem` is 0-based, in the order of tuning
   std::string_view op, key;       ///< of the problem: Op::kName and KeyOf
-  double fraction = 0;            ///< of all, 0..1
+  double fraction = 0;            ///< of all, 0..1; never falls
   double device_seconds = 0;
   std::string best;       ///< the leading kernel, "" at first
   double best_us = 0;     ///< when finished
@@ -103,6 +103,9 @@ struct TuneOptions {
   Tuner::Options tuner;       ///< budget_us is per problem here; 0 = shared out of `budget_seconds`
   double budget_seconds = 0;  ///< of device time for all problems; 0 = none
   bool remeasure = false;     ///< also problems whose candidates are all recorded
+  /// Times at most that a problem is tuned which a busy machine leaves undecided: again after all
+  /// others, while the budget lasts. Once where tuner.budget_us limits every problem.
+  int turns = 3;
   const std::atomic<bool>* cancel = nullptr;  ///< may be set by a signal handler; read often
   std::function<void(const TuneProgress&)> progress;
 };
@@ -120,6 +123,9 @@ struct TuneRow {
   std::string inconclusive;  ///< why not
   int candidates = 0, timed = 0, quarantined = 0;
   std::string trouble;  ///< why there is no winner, or the records could not be written
+
+  /// Something was timed, and what would have run before stays for now.
+  bool undecided() const { return timed > 0 && !conclusive && trouble.empty(); }
 };
 struct TuneReport {
   std::vector<TuneRow> rows;  ///< in the caller's order
@@ -135,8 +141,8 @@ struct TuneReport {
 /// candidates are recorded and the winners marked; failures are quarantined with their evidence.
 /// Candidates that are recorded already (same fingerprint, same scope) are not measured again,
 /// except for the incumbent, which races new candidates. A problem with one candidate is left out,
-/// except for GEMM, whose layouts are chosen by such times. Fails only for an invalid problem,
-/// before anything is measured.
+/// except for GEMM, whose layouts are chosen by such times. A row is of its problem's last turn
+/// (TuneOptions::turns). Fails only for an invalid problem, before anything is measured.
 template <class Op>
 Result<TuneReport> Tune(std::type_identity_t<std::span<const TuneProblemOf<Op>>> problems,
                         const OpRegistry<Op>& registry, const DeviceSpec& device, Records& records,

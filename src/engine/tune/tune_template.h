@@ -68,6 +68,7 @@ class TuneSession {
       }
       TuneOne(desc, row, order.size() - done_);
     }
+    TuneUndecided(order);
     report_.cancelled = Cancelled();
     report_.out_of_budget = OutOfBudget();
     return std::move(report_);
@@ -117,6 +118,27 @@ class TuneSession {
     return Feasible(*Validate(desc), registry_, device_, feasible);
   }
 
+  // What a busy machine left undecided gets another turn after all others: such moments pass.
+  void TuneUndecided(const std::vector<std::size_t>& order) {
+    if (options_.tuner.budget_us > 0) return;  // each problem has had what the caller gives it
+    for (int turn = 1; turn < options_.turns; ++turn) {
+      std::vector<std::size_t> undecided;  // places in `order`
+      for (std::size_t at = 0; at < order.size(); ++at) {
+        if (report_.rows[order[at]].undecided()) undecided.push_back(at);
+      }
+      if (undecided.empty()) return;
+      LoadKnown();
+      for (std::size_t i = 0; i < undecided.size(); ++i) {
+        if (Cancelled() || OutOfBudget()) return;
+        done_ = undecided[i];
+        TuneRow& row = report_.rows[order[done_]];
+        row = {.op = row.op, .problem = row.problem};
+        --report_.tuned;
+        TuneOne(problems_[order[done_]].desc, row, undecided.size() - i);
+      }
+    }
+  }
+
   // The specs that race: those without a record of this scope (all with `remeasure`), the incumbent
   // and the model's first choice.
   Race<Op> MakeRace(const Candidates<Op>& candidates) const {
@@ -164,14 +186,16 @@ class TuneSession {
                       SpecText(spec));
   }
 
-  void Report(const TuneRow& row, const Tuner* tuner, const Race<Op>& race, bool finished) const {
+  void Report(const TuneRow& row, const Tuner* tuner, const Race<Op>& race, bool finished) {
     if (!options_.progress) return;
     TuneProgress progress;
     progress.problem = static_cast<int>(done_);
     progress.problems = static_cast<int>(problems_.size());
     progress.op = row.op, progress.key = row.problem;
     const double part = finished || tuner == nullptr ? 1.0 : tuner->progress();
-    progress.fraction = (static_cast<double>(done_) + part) / static_cast<double>(problems_.size());
+    fraction_ = std::max(
+        fraction_, (static_cast<double>(done_) + part) / static_cast<double>(problems_.size()));
+    progress.fraction = fraction_;
     progress.device_seconds =
         report_.device_seconds + (finished || tuner == nullptr ? 0 : tuner->spent_us() * 1e-6);
     progress.finished = finished;
@@ -327,6 +351,7 @@ class TuneSession {
   Quarantine quarantine_;
   TuneReport report_;
   std::size_t done_ = 0;
+  double fraction_ = 0;
 };
 
 template <class Op>

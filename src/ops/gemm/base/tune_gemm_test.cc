@@ -39,6 +39,7 @@ class FakeMeasurer final : public GemmMeasurer {
     outcome.us =
         us.at(std::string(spec.kernel->name())) * (1 + 0.1 * (spec.splits - 1)) * BatchOf(problem_);
     outcome.cost_us = outcome.us * reps + overhead_us;
+    outcome.disturbed = prepared <= busy;
     ++timings;
     if (cancel != nullptr && timings >= cancel_after) cancel->store(true);
     return outcome;
@@ -48,6 +49,7 @@ class FakeMeasurer final : public GemmMeasurer {
   std::set<std::string> wrong;
   std::map<std::string, int> checks;
   int prepared = 0, timings = 0;
+  int busy = 0;  ///< problems during which the machine does something else
   double overhead_us = 0;
   bool refuse = false;
   std::atomic<bool>* cancel = nullptr;
@@ -255,6 +257,46 @@ TEST_F(TuneGemmTest, AnUnfinishedProblemIsGoneOnWithNotTakenAsFinal) {
   EXPECT_EQ(report.rows[0].kernel, "gemm.b");
   EXPECT_EQ(Cache().Find(F32Problem(4))->kernel->name(), "gemm.b");
   EXPECT_EQ(Tune({{F32Problem(4), 1}}).skipped, 1);
+}
+
+TEST_F(TuneGemmTest, WhatABusyMachineLeftUndecidedGetsAnotherTurnAfterAllOthers) {
+  Add("gemm.a", 10, 5);
+  Add("gemm.b", 7, 8);
+  measurer_.busy = 1;
+  std::vector<std::string> turns;
+  options_.progress = [&](const TuneProgress& p) {
+    if (p.finished) turns.emplace_back(p.key);
+  };
+  const std::string four = KeyOf(F32Problem(4)), eight = KeyOf(F32Problem(8));
+  const TuneReport report = Tune({{F32Problem(4), 1}, {F32Problem(8), 1}});
+  EXPECT_EQ(turns, (std::vector{four, eight, four}));
+  EXPECT_EQ(report.tuned, 2);
+  ASSERT_EQ(report.rows.size(), 2u);
+  EXPECT_EQ(report.rows[0].problem, four);
+  for (const TuneRow& row : report.rows) {
+    EXPECT_TRUE(row.conclusive);
+    EXPECT_EQ(row.kernel, "gemm.b");
+    EXPECT_GT(row.gain.low, 1.0);
+  }
+  EXPECT_EQ(Cache().Find(F32Problem(4))->kernel->name(), "gemm.b");
+}
+
+TEST_F(TuneGemmTest, AMachineThatStaysBusyEndsUndecided) {
+  Add("gemm.a", 10, 5);
+  Add("gemm.b", 7, 8);
+  measurer_.busy = 1 << 30;
+  const TuneReport report = Tune({{F32Problem(4), 1}, {F32Problem(8), 1}});
+  EXPECT_EQ(measurer_.prepared, 2 * options_.turns);
+  EXPECT_EQ(report.tuned, 2);
+  for (const TuneRow& row : report.rows) {
+    EXPECT_TRUE(row.undecided());
+    EXPECT_EQ(row.kernel, "gemm.a");
+  }
+  // Nor does a problem get more than the caller gives to each.
+  measurer_.prepared = 0;
+  options_.tuner.budget_us = 1e9;
+  EXPECT_TRUE(Tune({{F32Problem(16), 1}}).rows[0].undecided());
+  EXPECT_EQ(measurer_.prepared, 1);
 }
 
 TEST_F(TuneGemmTest, ALaterDecisionStandsThoughAnEarlierClockRanAhead) {
