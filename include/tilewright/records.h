@@ -223,14 +223,14 @@ struct CombinedRecord {
 /// Sorted by kernel and spec. Pure; the order of `records` does not matter.
 std::vector<CombinedRecord> Combine(std::span<const Record> records);
 
-/// The candidate that the records of one problem and scope decide for; nullopt if none was timed.
+/// The candidate that the records of one problem and scope decide for; nullopt for none.
 ///
 /// It is the candidate of the latest decision, by generation; among several of one generation
 /// (sessions that did not know of each other), the one with the lowest median, ties broken by name.
 /// That decision holds unless another finished session of the same or a later generation measured a
 /// candidate that is clearly faster: the intervals do not overlap and the gain exceeds 1 %.
 /// Decisions of unfinished sessions count only if there is no other; without any decision, the
-/// lowest median wins. Neither wall-clock time nor the order of the records matters.
+/// lowest median of finished sessions wins. Neither wall-clock time nor the order of the records matters.
 std::optional<CombinedRecord> Decide(std::span<const Record> records);
 
 /// The generation of a new session that knows `records`, which are of one problem and scope.

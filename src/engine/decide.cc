@@ -96,9 +96,10 @@ std::optional<CombinedRecord> Decide(std::span<const Record> records) {
       decided.candidate != nullptr) {
     return *decided.candidate;
   }
+  // What an unfinished session timed and did not decide for is of some moment of its own.
   std::vector<const CombinedRecord*> timed;
   for (const CombinedRecord& one : combined) {
-    if (one.samples > 0) timed.push_back(&one);
+    if (one.samples > 0 && one.finished) timed.push_back(&one);
   }
   const CombinedRecord* fastest = Fastest(timed);
   return fastest != nullptr ? std::optional(*fastest) : std::nullopt;

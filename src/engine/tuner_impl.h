@@ -136,6 +136,9 @@ struct Tuner::Impl {
   void FillVerify();
   void AfterVerify();
   void Finish(bool by_evidence);
+  // Times of those that were dropped become what they would have been when the winner was verified, by
+  // the blocks that they shared: the machine may have been faster then, and times of one session are compared.
+  void CarryOver();
   void StopFor(std::string why);
   // Whether launches of milliseconds were far apart in every block that the two shared: for sessions
   // stopped before there is more evidence.

@@ -634,6 +634,21 @@ TEST(Tuner, TheWinnersTimeComesFromSamplesTakenAfterTheSelection) {
   EXPECT_NEAR(sum / 40, 0.0, 0.006);
 }
 
+TEST(Tuner, ACandidateThatWasDroppedWhileTheMachineWasFasterIsNotRecordedAsTheFastest) {
+  for (const double step_ms : {0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0}) {
+    FakeMachine machine({{"a", {.us = 10}}, {"b", {.us = 15}}},
+                        {.jitter = 0.01, .step_after_us = 1e3 * step_ms, .step = 2}, 3);
+    const auto list = machine.Candidates();
+    Tuner tuner(list, {});
+    EXPECT_EQ(machine.Play(tuner, list), "a");
+    const double ratio = tuner.result(1).median_us / tuner.result(0).median_us;
+    EXPECT_GT(ratio, 1.3) << step_ms;
+    EXPECT_LT(ratio, 1.7) << step_ms;
+    EXPECT_LE(tuner.result(1).low_us, tuner.result(1).median_us);
+    EXPECT_GE(tuner.result(1).high_us, tuner.result(1).median_us);
+  }
+}
+
 TEST(Tuner, ABudgetEndsItWithAValidAnswer) {
   for (const double budget : {1.0, 300.0, 2000.0, 8000.0}) {
     std::map<std::string, Arm> arms;

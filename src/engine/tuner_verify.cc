@@ -102,6 +102,21 @@ void Tuner::Impl::Finish(bool by_evidence) {
     arm.result.median_us = interval.median, arm.result.low_us = interval.low,
     arm.result.high_us = interval.high;
   }
+  if (conclusive) CarryOver();
+}
+
+void Tuner::Impl::CarryOver() {
+  const Arm& best = At(winner);
+  for (Arm& arm : arms) {
+    if (&arm == &best || arm.fresh_us.size() >= 3 || arm.result.samples == 0) continue;
+    std::map<int, double> later = arm.log_us;
+    if (later.size() > 1) later.erase(later.begin());
+    std::erase_if(later, [&](const auto& one) { return !best.log_us.contains(one.first); });
+    if (later.empty()) continue;
+    const PairedDifference d = Paired(later, best.log_us, 0);
+    const double factor = best.result.median_us * std::exp(d.mean) / arm.result.median_us;
+    arm.result.median_us *= factor, arm.result.low_us *= factor, arm.result.high_us *= factor;
+  }
 }
 
 bool Tuner::Impl::EvidentlyFaster(const Arm& arm, const Arm& than) const {

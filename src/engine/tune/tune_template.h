@@ -132,9 +132,11 @@ class TuneSession {
         if (Cancelled() || OutOfBudget()) return;
         done_ = undecided[i];
         TuneRow& row = report_.rows[order[done_]];
-        row = {.op = row.op, .problem = row.problem};
+        const Desc& desc = problems_[order[done_]].desc;
+        row = TuneRow();
+        row.op = Op::kName, row.problem = KeyOf(desc);
         --report_.tuned;
-        TuneOne(problems_[order[done_]].desc, row, undecided.size() - i);
+        TuneOne(desc, row, undecided.size() - i);
       }
     }
   }
@@ -266,11 +268,13 @@ class TuneSession {
   }
 
   // Marks the best of every layout, so that the decision holds for whichever layout the weights
-  // will have.
+  // will have. A session that decides nothing marks what stays alone: times of its other layouts
+  // are of too few samples to be compared.
   std::set<int> Winners(const Race<Op>& race, const Tuner& tuner) const {
     const auto best = tuner.Best();
     if (!best) return {};
     std::set<int> winners = {*best};
+    if (!tuner.conclusive()) return winners;
     const int winning = Traits::LayoutOf(*race.specs[static_cast<std::size_t>(*best)].kernel);
     std::map<int, int> by_layout{{winning, *best}};
     for (std::size_t i = 0; i < race.specs.size(); ++i) {

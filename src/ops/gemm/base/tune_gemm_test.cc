@@ -299,6 +299,23 @@ TEST_F(TuneGemmTest, AMachineThatStaysBusyEndsUndecided) {
   EXPECT_EQ(measurer_.prepared, 1);
 }
 
+TEST_F(TuneGemmTest, WhatStaysUndecidedKeepsItsLayoutThoughAnotherSeemedFaster) {
+  const auto pack = [](Pack p) { return [p](FakeKernel::Setup& s) { s.desc.pack_b = p; }; };
+  Add("gemm.p1", 30, 5, pack(1));
+  Add("gemm.p2", 20, 8, pack(2));
+  measurer_.busy = 1 << 30;
+  GemmDesc open = F32Problem(4);
+  open.pack_b = kPackAny;
+  const TuneReport report = Tune({{open, 1}});
+  EXPECT_TRUE(report.rows[0].undecided());
+  EXPECT_EQ(report.rows[0].kernel, "gemm.p1");
+  const DispatchCache cache = Cache();
+  EXPECT_EQ(Choose(Feasible(*Validate(open), registry_, device_), &cache)->kernel().name(),
+            "gemm.p1");
+  measurer_.busy = 0;
+  EXPECT_EQ(Tune({{open, 1}}).rows[0].kernel, "gemm.p2");
+}
+
 TEST_F(TuneGemmTest, ALaterDecisionStandsThoughAnEarlierClockRanAhead) {
   FakeKernel* a = Add("gemm.a", 10, 5);
   Add("gemm.b", 10.2, 8);
