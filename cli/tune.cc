@@ -120,7 +120,7 @@ class Session {
 
 /// A problem for which the budget ended before anything was timed, which is not a failure.
 bool IsUnfinished(const TuneRow& row) {
-  return row.kernel.empty() && row.candidates > 0 && row.timed == 0 && row.quarantined == 0;
+  return row.candidates > 0 && row.timed == 0 && row.quarantined == 0;
 }
 
 /// One group: first the operations other than products, which divide their share of the time evenly

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/text.h"
@@ -133,10 +134,14 @@ class TuneSession {
         done_ = undecided[i];
         TuneRow& row = report_.rows[order[done_]];
         const Desc& desc = problems_[order[done_]].desc;
-        row = TuneRow();
+        const TuneRow before = std::exchange(row, TuneRow());
         row.op = Op::kName, row.problem = KeyOf(desc);
         --report_.tuned;
         TuneOne(desc, row, undecided.size() - i);
+        if (row.timed > 0 || row.quarantined > 0) continue;
+        // The budget ended before anything was timed: the turn before stands.
+        row = before;
+        --report_.failed, ++report_.tuned;
       }
     }
   }

@@ -27,6 +27,7 @@ class FakeMeasurer final : public GemmMeasurer {
   }
   Tuner::Outcome Check(const LaunchSpec& spec) override {
     Tuner::Outcome outcome;
+    outcome.cost_us = check_cost_us;
     if (wrong.contains(std::string(spec.kernel->name()))) {
       outcome.verdict = Verdict::kWrong;
       outcome.evidence = "d[1, 2] = 3 where the oracle has 4";
@@ -50,7 +51,7 @@ class FakeMeasurer final : public GemmMeasurer {
   std::map<std::string, int> checks;
   int prepared = 0, timings = 0;
   int busy = 0;  ///< problems during which the machine does something else
-  double overhead_us = 0;
+  double overhead_us = 0, check_cost_us = 0;
   bool refuse = false;
   std::atomic<bool>* cancel = nullptr;
   int cancel_after = 0;
@@ -297,6 +298,25 @@ TEST_F(TuneGemmTest, AMachineThatStaysBusyEndsUndecided) {
   options_.tuner.budget_us = 1e9;
   EXPECT_TRUE(Tune({{F32Problem(16), 1}}).rows[0].undecided());
   EXPECT_EQ(measurer_.prepared, 1);
+}
+
+TEST_F(TuneGemmTest, ABudgetThatEndsInTheNextTurnLeavesWhatTheTurnBeforeMeasured) {
+  Add("gemm.a", 10, 5);
+  Add("gemm.b", 7, 8);
+  measurer_.busy = 1 << 30;
+  measurer_.check_cost_us = 1e5;
+  options_.turns = 1;
+  const double once = Tune({{F32Problem(4), 1}}).device_seconds;
+  records_ = Records::Open("");
+  options_.turns = 3;
+  options_.budget_seconds = once + 0.05;  // half of a check is left
+  const TuneReport report = Tune({{F32Problem(4), 1}});
+  EXPECT_TRUE(report.out_of_budget);
+  EXPECT_EQ(report.tuned, 1);
+  EXPECT_EQ(report.failed, 0);
+  EXPECT_TRUE(report.rows[0].undecided());
+  EXPECT_EQ(report.rows[0].kernel, "gemm.a");
+  EXPECT_EQ(Cache().Find(F32Problem(4))->kernel->name(), "gemm.a");
 }
 
 TEST_F(TuneGemmTest, WhatStaysUndecidedKeepsItsLayoutThoughAnotherSeemedFaster) {
