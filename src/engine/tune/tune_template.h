@@ -216,9 +216,12 @@ class TuneSession {
   double BudgetUs(std::size_t problems_left) const {
     if (options_.tuner.budget_us > 0 || options_.budget_seconds <= 0)
       return options_.tuner.budget_us;
-    // A problem may take twice its even share, since easy ones take less.
+    // A problem may take twice its even share, since easy ones take less, and as much as decides
+    // it where that is too little: some heavy ones decided are better than none.
+    constexpr double kLeastShare = 2;
     const double left = options_.budget_seconds - report_.device_seconds;
-    return std::max(1.0, std::min(left, 2 * left / static_cast<double>(problems_left)) * 1e6);
+    const double share = std::max(kLeastShare, 2 * left / static_cast<double>(problems_left));
+    return std::max(1.0, std::min(left, share) * 1e6);
   }
 
   void TuneOne(const Desc& desc, TuneRow& row, std::size_t problems_left) {

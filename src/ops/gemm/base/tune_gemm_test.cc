@@ -366,6 +366,26 @@ TEST_F(TuneGemmTest, TheBudgetGoesToTheHeavyProblemsFirst) {
   EXPECT_LT(report.device_seconds, 0.05);
 }
 
+TEST_F(TuneGemmTest, ABudgetForAFewOfManyProblemsDecidesAFew) {
+  Add("gemm.a", 10, 5);
+  Add("gemm.b", 7, 8);
+  measurer_.overhead_us = 200;
+  const double one = Tune({{F32Problem(1), 1}}).device_seconds;
+  records_ = Records::Open("");
+  options_.budget_seconds = 3.5 * one;
+  std::vector<TuneProblem> problems;
+  for (int weight = 1; weight <= 20; ++weight) {
+    GemmDesc problem = F32Problem(1);
+    problem.n += 16 * weight;
+    problems.push_back({problem, static_cast<double>(weight)});
+  }
+  const TuneReport report = Tune(problems);
+  EXPECT_TRUE(report.rows[19].conclusive);
+  EXPECT_TRUE(report.rows[18].conclusive);
+  EXPECT_TRUE(report.rows[17].conclusive);
+  EXPECT_GE(report.not_reached, 16);
+}
+
 TEST_F(TuneGemmTest, ProgressReachesOneAndNamesTheBest) {
   Add("gemm.a", 10, 5);
   Add("gemm.b", 7, 8);
