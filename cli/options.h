@@ -11,6 +11,8 @@ class App;
 
 namespace tilewright::cli {
 
+struct TuneArguments;
+
 /// Adds verbs to `app`; the callback of the verb given stores its exit code in `exit_code`, which
 /// must outlive the parse.
 void AddModelVerbs(CLI::App& app, int& exit_code);   ///< run, perplexity, synth, tune
@@ -28,7 +30,7 @@ void AddLog(CLI::App& verb, CommonOptions& common);       ///< --log
 void AddCommon(CLI::App& verb, CommonOptions& common);    ///< all of these
 void AddModel(CLI::App& verb, ModelArguments& model);
 
-/// A planned verb that this version lacks: says so and exits with 2.
-void AddNotBuilt(CLI::App& app, const std::string& name, const std::string& what, int& exit_code);
+/// --gemm, --op, --ops, --shapes, --m, --type
+void AddProblems(CLI::App& verb, TuneArguments& what);
 
 }  // namespace tilewright::cli

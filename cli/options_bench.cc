@@ -123,6 +123,67 @@ void AddBenchOp(CLI::App& bench, int& exit_code) {
   ForEachOperation([&]<class Op>() { AddBenchOne<Op>(*op, exit_code); });
 }
 
+/// `bench record`.
+void AddBenchRecord(CLI::App& bench, int& exit_code) {
+  auto o = std::make_shared<BenchRecordOptions>();
+  CLI::App* verb =
+      bench.add_subcommand("record", "Times of every launch of some problems, for bench tuner");
+  verb->add_option("MODEL", o->what.model.path, "GGUF file: every problem that it meets")
+      ->type_name("FILE");
+  AddProblems(*verb, o->what);
+  verb->add_option("--rounds", o->rounds, "Samples of each launch, in turn")
+      ->capture_default_str()
+      ->check(Quiet(CLI::Range(3, 10000)))
+      ->type_name("N");
+  verb->add_option("--seed", o->what.seed, "Seed of operands and of the order")
+      ->capture_default_str()
+      ->type_name("N");
+  verb->add_option("-o,--output", o->output, "File to write")
+      ->required()
+      ->check(Named())
+      ->type_name("FILE");
+  AddModel(*verb, o->what.model);
+  AddCommon(*verb, o->what.common);
+  verb->footer(
+      "\nEach launch is checked once, then timed in rounds of random order; of one that takes more "
+      "than three times\nas long as the fastest, two rounds are all. Records are neither used nor "
+      "written.\n"
+      "\nExample:\n  tilewright bench record --shapes shapes.csv --m 1,128 --type q4_0 -o "
+      "cpu.matrix");
+  OnGiven(
+      *verb, [o] { return BenchRecord(*o); }, exit_code);
+}
+
+/// `bench tuner`.
+void AddBenchTuner(CLI::App& bench, int& exit_code) {
+  auto o = std::make_shared<BenchTunerOptions>();
+  CLI::App* verb = bench.add_subcommand(
+      "tuner", "What the tuner's choices lose against the fastest, on recorded times");
+  verb->add_option("--replay", o->matrices, "Matrix of `bench record`; may be repeated")
+      ->required()
+      ->type_name("FILE");
+  verb->add_option("--budget-percent", o->budget_percent,
+                   "Device time of a session, of 50 samples of every launch; 0: no limit")
+      ->capture_default_str()
+      ->check(Quiet(CLI::Range(0.0, 1000.0)))
+      ->type_name("P");
+  verb->add_option("--replicates", o->replicates, "Sessions of each problem")
+      ->capture_default_str()
+      ->check(Quiet(CLI::Range(1, 1000000)))
+      ->type_name("N");
+  verb->add_option("--seed", o->seed, "Seed of the sessions")
+      ->capture_default_str()
+      ->type_name("N");
+  AddJson(*verb, o->common);
+  verb->footer(
+      "\nA session begins at a random round of the recording and takes one round after the other. "
+      "It measures nothing\nhere, so any machine will do. model: what is lost without any "
+      "measurement.\n"
+      "\nExample:\n  tilewright bench tuner --replay cpu.matrix --budget-percent 5");
+  OnGiven(
+      *verb, [o] { return BenchTuner(*o); }, exit_code);
+}
+
 }  // namespace
 
 void AddBench(CLI::App& app, int& exit_code) {
@@ -201,8 +262,8 @@ void AddBench(CLI::App& app, int& exit_code) {
   }
   AddBenchServe(*bench, exit_code);
   AddBenchOp(*bench, exit_code);
-  AddNotBuilt(*bench, "record", "A measurement matrix for the replay device", exit_code);
-  AddNotBuilt(*bench, "tuner", "Regret of the tuner on recorded matrices", exit_code);
+  AddBenchRecord(*bench, exit_code);
+  AddBenchTuner(*bench, exit_code);
 }
 
 }  // namespace tilewright::cli

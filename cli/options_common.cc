@@ -125,17 +125,22 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
       ->excludes(fusions);
 }
 
-void AddNotBuilt(CLI::App& app, const std::string& name, const std::string& what, int& exit_code) {
-  CLI::App* verb = app.add_subcommand(name, what + " (not built yet in this version)");
-  verb->allow_extras();
-  verb->callback([verb, &exit_code] {
-    std::string path;
-    for (const CLI::App* at = verb; at->get_parent() != nullptr; at = at->get_parent()) {
-      path = path.empty() ? at->get_name() : at->get_name() + " " + path;
-    }
-    Complain(fmt::format("'{}' is not built yet in this version", path));
-    exit_code = kExitUsage;
-  });
+void AddProblems(CLI::App& verb, TuneArguments& what) {
+  verb.add_option("--gemm", what.gemms, "A problem, as m=1,n=576,k=576,type=q4_1; may be repeated")
+      ->type_name("PROBLEM");
+  verb.add_option("--op", what.problems,
+                  "A problem of any operation, as \"norm rows=8 cols=576\"; may be repeated")
+      ->type_name("PROBLEM");
+  verb.add_option("--ops", what.ops, "Only these operations of a model; without it all")
+      ->type_name("gemm,norm");
+  verb.add_option("--shapes", what.shapes,
+                  "CSV file with the columns name, n, k and perhaps m, type")
+      ->type_name("FILE");
+  verb.add_option("--m", what.rows, "Batch sizes of a model or of --shapes without the column m")
+      ->type_name("1,16,64");
+  verb.add_option("--type", what.type, "Weights of --shapes without the column type")
+      ->capture_default_str()
+      ->type_name("TYPE");
 }
 
 namespace {

@@ -172,21 +172,7 @@ void AddTune(CLI::App& app, int& exit_code) {
       "tune", "Measure which kernels are fastest on this machine, and record it");
   verb->add_option("MODEL", o->model.path, "GGUF file: tune every problem that it meets")
       ->type_name("FILE");
-  verb->add_option("--gemm", o->gemms, "A problem, as m=1,n=576,k=576,type=q4_1; may be repeated")
-      ->type_name("PROBLEM");
-  verb->add_option("--op", o->problems,
-                   "A problem of any operation, as \"norm rows=8 cols=576\"; may be repeated")
-      ->type_name("PROBLEM");
-  verb->add_option("--ops", o->ops, "Only these operations of a model; without it all")
-      ->type_name("gemm,norm");
-  verb->add_option("--shapes", o->shapes,
-                   "CSV file with the columns name, n, k and perhaps m, type")
-      ->type_name("FILE");
-  verb->add_option("--m", o->rows, "Batch sizes of a model or of --shapes without the column m")
-      ->type_name("1,16,64");
-  verb->add_option("--type", o->type, "Weights of --shapes without the column type")
-      ->capture_default_str()
-      ->type_name("TYPE");
+  AddProblems(*verb, *o);
   const CLI::Option* budget =
       verb->add_option("--budget", o->budget, "Total device time, as 500ms, 60s or 2m; 0: no limit")
           ->capture_default_str()

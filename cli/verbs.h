@@ -55,6 +55,15 @@ struct BenchServeOptions {
 };
 int BenchServe(const BenchServeOptions& options);
 
+struct BenchTunerOptions {
+  CommonOptions common;  ///< json
+  std::vector<std::string> matrices;
+  double budget_percent = 5;
+  int replicates = 200;
+  std::uint64_t seed = 1;
+};
+int BenchTuner(const BenchTunerOptions& options);
+
 struct PerplexityOptions {
   CommonOptions common;
   ModelArguments model;
@@ -125,6 +134,13 @@ struct TuneArguments {
   std::uint64_t seed = 1;
 };
 int Tune(const TuneArguments& options);
+
+struct BenchRecordOptions {
+  TuneArguments what;  ///< model, problems and seed
+  int rounds = 60;
+  std::string output;
+};
+int BenchRecord(const BenchRecordOptions& options);
 
 struct BenchGemmOptions {
   CommonOptions common;

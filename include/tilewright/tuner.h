@@ -70,6 +70,7 @@ class Tuner {
     Action action = Action::kCheck;
     int candidate = 0;  ///< index into the constructor's list
     int reps = 1;
+    int block = 0;  ///< kTime: running number from 1; samples of one block are compared
   };
   /// The result of the last Ask.
   struct Outcome {

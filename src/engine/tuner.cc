@@ -92,7 +92,7 @@ std::optional<Tuner::Ask> Tuner::Next() {
   t.queue.pop_back();
   const bool check = t.phase == Impl::Phase::kCheck || t.phase == Impl::Phase::kRecheck;
   const Impl::Arm& arm = t.At(t.Real(t.asked));
-  return Ask{check ? Action::kCheck : Action::kTime, arm.index, check ? 1 : arm.reps};
+  return Ask{check ? Action::kCheck : Action::kTime, arm.index, check ? 1 : arm.reps, t.block};
 }
 
 void Tuner::Notify(const Outcome& outcome) {

@@ -349,6 +349,34 @@ class Others(CliTest):
         self.assertLess(together, apart)
         self.assertIn(b'7 requests of about 9 + 4 tokens', self.ok(*words, '--repeat', 1).out)
 
+    def test_bench_tuner_judges_the_tuner_by_what_bench_record_measured(self):
+        matrix = self.folder / 'cpu.matrix'
+        problems = ['--gemm', 'm=1,n=64,k=64,type=q4_0', '--op', 'norm rows=8 cols=64']
+        self.ok('bench', 'record', *problems, '--rounds', 5, '-o', matrix)
+        words = ['bench', 'tuner', '--replay', matrix, '--replicates', 20]
+        report = self.ok(*words, '--json').json()
+        self.assertEqual([row['op'] for row in report['rows']], ['gemm', 'norm'])
+        for row in report['rows']:
+            self.assertGreater(row['candidates'], 1)
+            self.assertGreaterEqual(row['mean_regret'], 0)
+            self.assertLessEqual(row['mean_regret'], row['max_regret'] + 1e-9)
+        summary = report['summary']
+        self.assertEqual(set(summary), {'mean_regret', 'p95_regret', 'max_regret', 'device_seconds', 'problems'})
+        self.assertEqual(summary['problems'], 2)
+        self.assertEqual(self.ok(*words, '--json').json(), report)
+        self.assertIn('regret over all', self.ok(*words).text)
+        self.assertEqual(self.ok(*words, '--replay', matrix, '--json').json()['summary']['problems'], 4)
+
+    def test_bench_tuner_refuses_what_is_no_matrix(self):
+        wrong = self.folder / 'wrong.matrix'
+        wrong.write_text('name,n,k\n')
+        self.fails(1, 'bench', 'tuner', '--replay', wrong, saying='line 1')
+        self.fails(1, 'bench', 'tuner', '--replay', self.folder / 'none', saying='none')
+        self.fails(2, 'bench', 'tuner', saying='--replay')
+        self.fails(2, 'bench', 'record', '--gemm', 'm=1,n=64,k=64', saying='--output')
+        self.fails(2, 'bench', 'record', '-o', wrong, saying='nothing to measure')
+        self.fails(1, 'bench', 'record', '--gemm', 'm=1,n=64,k=64', '-o', self.folder / 'no' / 'x', saying='no/x')
+
     def test_a_failure_prints_nothing_on_standard_output(self):
         refused = self.fails(1, 'run', self.tiny, '--tokens', '1,2,3', '-n', 2, '-c', 2, saying='3 tokens')
         self.assertEqual(refused.out, b'')

@@ -86,10 +86,6 @@ class Usage(CliTest):
             self.fails(2, *words, '', saying='FILE: empty')
         self.fails(2, 'bundle', 'verify', 'x.twb', '--key', '', saying='--key: empty')
 
-    def test_what_is_not_built_says_so_and_exits_2(self):
-        for words in (['bench', 'record'], ['bench', 'tuner', '--replay', '--seed', '3']):
-            self.fails(2, *words, saying='not built')
-
     def test_a_device_that_is_not_here_is_one_line(self):
         for device in ('tpu', 'cuda', 'cuda:', 'cuda:-1', 'cuda:1x', 'cuda:1000'):
             self.fails(2, 'run', self.tiny, '-p', 'x', '--device', device, saying=device)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/cache/dispatch_cache_template.h"
+#include "engine/tune/matrix_template.h"
 #include "engine/tune/measurer_template.h"
 #include "engine/tune/tune_template.h"
 
@@ -9,4 +10,5 @@
 #define TILEWRIGHT_INSTANTIATE_TUNING(OP) \
   TILEWRIGHT_INSTANTIATE_CACHE(OP);       \
   TILEWRIGHT_INSTANTIATE_TUNE(OP);        \
+  TILEWRIGHT_INSTANTIATE_MATRIX(OP);      \
   TILEWRIGHT_INSTANTIATE_MEASURER(OP)

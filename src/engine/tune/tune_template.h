@@ -19,6 +19,36 @@
 
 namespace tilewright {
 
+/// All launches that can race, as the tuner knows them; none is the incumbent.
+template <class Op>
+struct Contestants {
+  std::vector<typename Op::Spec> specs;
+  std::vector<Tuner::Candidate> candidates;  ///< beside `specs`
+};
+
+template <class Op>
+Contestants<Op> ContestantsOf(const Candidates<Op>& candidates) {
+  Contestants<Op> all;
+  const auto* fallback = Stages<Op>::Fastest(candidates, false);
+  const bool reference_only = fallback == nullptr;
+  if (reference_only) fallback = Stages<Op>::Fastest(candidates, true);
+  for (const Candidate<Op>& candidate : candidates.all()) {
+    // The reference never competes: it is only for what nothing else can run, and slow enough to
+    // hold everything up.
+    if (!candidate.feasible() || candidate.kernel->info().reference != reference_only) continue;
+    all.specs.insert(all.specs.end(), candidate.specs.begin(), candidate.specs.end());
+  }
+  const std::vector<int> groups = OpTraits<Op>::GroupsOf(all.specs);
+  for (std::size_t i = 0; i < all.specs.size(); ++i) {
+    const auto& spec = all.specs[i];
+    all.candidates.push_back({.name = std::string(spec.kernel->name()) + " " + SpecText(spec),
+                              .predicted_us = spec.predicted_us,
+                              .group = groups[i],
+                              .fallback = spec == *fallback});
+  }
+  return all;
+}
+
 /// Everything about one problem except the race itself.
 template <class Op>
 struct Race {
@@ -151,39 +181,23 @@ class TuneSession {
   Race<Op> MakeRace(const Candidates<Op>& candidates) const {
     Race<Op> race;
     race.desc = candidates.problem();
-    const Spec* fallback = Stages<Op>::Fastest(candidates, false);
-    const bool reference_only = fallback == nullptr;
-    if (reference_only) fallback = Stages<Op>::Fastest(candidates, true);
-    std::vector<Spec> all;
-    for (const Candidate<Op>& candidate : candidates.all()) {
-      // The reference never competes: it is only for what nothing else can run, and slow enough to
-      // hold everything up.
-      if (!candidate.feasible() || candidate.kernel->info().reference != reference_only) continue;
-      all.insert(all.end(), candidate.specs.begin(), candidate.specs.end());
-    }
-    race.offered = static_cast<int>(all.size());
-    if (fallback == nullptr) return race;
+    Contestants<Op> all = ContestantsOf(candidates);
+    race.offered = static_cast<int>(all.specs.size());
+    if (all.specs.empty()) return race;
     const auto incumbent = Choose(candidates, &*cache_);
     const bool stands = incumbent && incumbent->provenance() == Provenance::kMeasured;
-    const std::vector<int> groups = Traits::GroupsOf(all);
-    std::vector<Tuner::Candidate> list;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      list.push_back({.name = std::string(all[i].kernel->name()) + " " + SpecText(all[i]),
-                      .predicted_us = all[i].predicted_us,
-                      .group = groups[i],
-                      .incumbent = stands && all[i] == incumbent->spec(),
-                      .fallback = all[i] == *fallback});
-    }
+    for (std::size_t i = 0; stands && i < all.specs.size(); ++i)
+      all.candidates[i].incumbent = all.specs[i] == incumbent->spec();
     // Which of them the model would keep is the tuner's rule; asking it what it would check first
     // needs no measurement.
-    const std::set<int> kept = FirstChecked(list, options_.tuner);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const bool wanted =
-          kept.contains(static_cast<int>(i)) && (options_.remeasure || !IsRecorded(race, all[i]));
+    const std::set<int> kept = FirstChecked(all.candidates, options_.tuner);
+    for (std::size_t i = 0; i < all.specs.size(); ++i) {
+      const bool wanted = kept.contains(static_cast<int>(i)) &&
+                          (options_.remeasure || !IsRecorded(race, all.specs[i]));
       race.needed = race.needed || wanted;
-      if (!wanted && !list[i].incumbent) continue;
-      race.specs.push_back(all[i]);
-      race.candidates.push_back(list[i]);
+      if (!wanted && !all.candidates[i].incumbent) continue;
+      race.specs.push_back(all.specs[i]);
+      race.candidates.push_back(all.candidates[i]);
     }
     return race;
   }

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "ops/gemm/base/fake_kernel.h"
+#include "tilewright/matrix.h"
 
 namespace tilewright {
 namespace {
@@ -384,6 +385,32 @@ TEST_F(TuneGemmTest, ABudgetForAFewOfManyProblemsDecidesAFew) {
   EXPECT_TRUE(report.rows[18].conclusive);
   EXPECT_TRUE(report.rows[17].conclusive);
   EXPECT_GE(report.not_reached, 16);
+}
+
+TEST_F(TuneGemmTest, AMatrixHasEveryLaunchThatIsRight) {
+  Add("gemm.a", 10, 5);
+  Add("gemm.b", 7, 8);
+  Add("gemm.slow", 100, 8);
+  Add("gemm.wrong", 1, 8);
+  measurer_.wrong = {"gemm.wrong"};
+  const MatrixOptions options{.rounds = 9};
+  const auto matrix = MeasureMatrix<GemmOp>(F32Problem(4), registry_, device_, measurer_, options);
+  ASSERT_TRUE(matrix) << matrix.error().message;
+  EXPECT_EQ(matrix->op, "gemm");
+  EXPECT_EQ(matrix->problem, KeyOf(F32Problem(4)));
+  ASSERT_EQ(matrix->candidates.size(), 3u);
+  for (const MatrixCandidate& one : matrix->candidates) {
+    const bool slow = one.candidate.name.starts_with("gemm.slow");
+    EXPECT_EQ(one.samples.size(), slow ? 2u : 9u) << one.candidate.name;
+    EXPECT_EQ(one.candidate.fallback, one.candidate.name.starts_with("gemm.a"));
+    for (const MatrixSample& sample : one.samples) EXPECT_GE(sample.cost_us, sample.us);
+    EXPECT_GE(one.reps, 1);
+  }
+  std::atomic<bool> cancel{true};
+  const auto stopped = MeasureMatrix<GemmOp>(F32Problem(4), registry_, device_, measurer_,
+                                             {.rounds = 9, .cancel = &cancel});
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
 }
 
 TEST_F(TuneGemmTest, ProgressReachesOneAndNamesTheBest) {
