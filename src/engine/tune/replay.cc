@@ -73,15 +73,17 @@ class Replay {
     start_ = static_cast<std::size_t>(SplitMix64(seed) % rounds);
   }
 
-  Tuner::Outcome Answer(const Tuner::Ask& ask) {
+  /// A block that was dropped is measured again, in another round.
+  Tuner::Outcome Answer(const Tuner::Ask& ask, int dropped) {
     if (ask.action == Tuner::Action::kCheck) return {};
     const MatrixCandidate& one = problem_.candidates[static_cast<std::size_t>(ask.candidate)];
+    const int round = ask.block + dropped;
+    const bool copy = std::exchange(last_round_[ask.candidate], round) == round;
     const auto block = static_cast<std::size_t>(ask.block);
-    const bool copy = std::exchange(last_block_[ask.candidate], ask.block) == ask.block;
-    const bool single = block <= kSingleRounds && block <= one.samples.size();
     const auto sized = Sized(one);
-    const MatrixSample& sample =
-        single ? one.samples[block - 1] : sized[(start_ + block + (copy ? 1 : 0)) % sized.size()];
+    const bool single = dropped == 0 && block <= std::min(kSingleRounds, one.samples.size());
+    const std::size_t at = start_ + static_cast<std::size_t>(round) + (copy ? 1 : 0);
+    const MatrixSample& sample = single ? one.samples[block - 1] : sized[at % sized.size()];
     Tuner::Outcome outcome;
     outcome.us = sample.us, outcome.cost_us = sample.cost_us;
     outcome.disturbed = sample.disturbed, outcome.reference_us = sample.reference_us;
@@ -91,7 +93,7 @@ class Replay {
  private:
   const MatrixProblem& problem_;
   std::size_t start_ = 0;
-  std::map<int, int> last_block_;  ///< by candidate
+  std::map<int, int> last_round_;  ///< by candidate
 };
 
 Regret RegretOf(std::vector<double> losses) {
@@ -120,7 +122,7 @@ ReplayReport ReplayTuner(const Matrix& matrix, const ReplayOptions& options) {
       tuning.seed = SplitMix64(seed);
       Replay replay(problem, SplitMix64(seed));
       Tuner tuner(candidates, tuning);
-      while (const auto ask = tuner.Next()) tuner.Notify(replay.Answer(*ask));
+      while (const auto ask = tuner.Next()) tuner.Notify(replay.Answer(*ask, tuner.dropped()));
       const auto best = tuner.Best();
       losses.push_back(truth[best ? static_cast<std::size_t>(*best) : Fallback(problem)] - 1);
       row.decided += tuner.conclusive() ? 1 : 0;

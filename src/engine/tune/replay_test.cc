@@ -61,6 +61,19 @@ TEST(Replay, WithoutALimitTheFastestIsFoundThroughNoiseAndDrift) {
   EXPECT_EQ(report.device_seconds, row.device_seconds);
 }
 
+TEST(Replay, ABlockThatWasDisturbedIsMeasuredAgainInAnotherRound) {
+  MatrixProblem problem = ProblemOf(kLanes, 0.01, 0);
+  // Every tenth round of full samples.
+  for (MatrixCandidate& one : problem.candidates) {
+    for (std::size_t round = 2; round < one.samples.size(); round += 10)
+      one.samples[round].disturbed = true;
+  }
+  const ReplayReport report =
+      ReplayTuner(MatrixOf(std::move(problem)), {.budget_percent = 0, .replicates = 20});
+  EXPECT_GT(report.rows[0].decided, 0.5);
+  EXPECT_LT(report.regret.mean, 0.01);
+}
+
 TEST(Replay, ABudgetTooShortLeavesWhatTheModelPicks) {
   const ReplayReport report =
       ReplayTuner(MatrixOf(ProblemOf(kLanes, 0.01, 0)), {.budget_percent = 0.1, .replicates = 10});
