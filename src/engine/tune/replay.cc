@@ -3,6 +3,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "core/random.h"
 #include "engine/tuner_stats.h"
@@ -78,11 +79,12 @@ class Replay {
     if (ask.action == Tuner::Action::kCheck) return {};
     const MatrixCandidate& one = problem_.candidates[static_cast<std::size_t>(ask.candidate)];
     const int round = ask.block + dropped;
-    const bool copy = std::exchange(last_round_[ask.candidate], round) == round;
+    auto& [last, again] = asked_[ask.candidate];
+    again = std::exchange(last, round) == round ? again + 1 : 0;
     const auto block = static_cast<std::size_t>(ask.block);
     const auto sized = Sized(one);
     const bool single = dropped == 0 && block <= std::min(kSingleRounds, one.samples.size());
-    const std::size_t at = start_ + static_cast<std::size_t>(round) + (copy ? 1 : 0);
+    const std::size_t at = start_ + static_cast<std::size_t>(round) + again;
     const MatrixSample& sample = single ? one.samples[block - 1] : sized[at % sized.size()];
     Tuner::Outcome outcome;
     outcome.us = sample.us, outcome.cost_us = sample.cost_us;
@@ -93,7 +95,8 @@ class Replay {
  private:
   const MatrixProblem& problem_;
   std::size_t start_ = 0;
-  std::map<int, int> last_round_;  ///< by candidate
+  /// By candidate: the round of its last sample, and how many of that round came before.
+  std::map<int, std::pair<int, std::size_t>> asked_;
 };
 
 Regret RegretOf(std::vector<double> losses) {
