@@ -57,10 +57,8 @@ Result<Matrix> Measure(const BenchRecordOptions& options, Context& context,
 
 int BenchRecord(const BenchRecordOptions& options) {
   const TuneArguments& what = options.what;
-  if (what.model.path.empty() && what.gemms.empty() && what.shapes.empty() &&
-      what.problems.empty()) {
+  if (what.empty())
     return Usage("nothing to measure: give a MODEL, --gemm, --op or --shapes", "bench record");
-  }
   if (Status words = CheckProblemWords(what); !words)
     return Usage(words.error().message, "bench record");
   if (Status able = CanWriteWholeFile(options.output); !able) return ExitFor(able.error());

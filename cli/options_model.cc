@@ -161,8 +161,7 @@ CLI::Option* AddLockFile(CLI::App& verb, const std::string& name, TuneArguments&
 /// Where --check or --write-lock has no FILE, the usual one is meant; and where nothing else says
 /// what to tune, FILE is the MODEL, as in `tune --check MODEL`.
 void SettleLock(TuneArguments& o) {
-  if (o.model.path.empty() && o.gemms.empty() && o.problems.empty() && o.shapes.empty())
-    o.model.path = std::exchange(o.lock, "");
+  if (o.empty()) o.model.path = std::exchange(o.lock, "");
   if (o.lock.empty()) o.lock = kLockFile;
 }
 

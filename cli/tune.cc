@@ -186,8 +186,7 @@ std::string FirstLine(const std::string& text) { return text.substr(0, text.find
 }  // namespace
 
 int Tune(const TuneArguments& options) {
-  if (options.model.path.empty() && options.gemms.empty() && options.shapes.empty() &&
-      options.problems.empty()) {
+  if (options.empty()) {
     const char* what = options.check ? "check" : options.write_lock ? "lock" : "tune";
     return Usage(fmt::format("nothing to {}: give a MODEL, --gemm, --op or --shapes", what),
                  "tune");

@@ -132,6 +132,11 @@ struct TuneArguments {
   std::string lock;         ///< its file; set with `check` and `write_lock`
   bool remeasure = false;
   std::uint64_t seed = 1;
+
+  /// Neither a model nor a problem is named.
+  bool empty() const {
+    return model.path.empty() && gemms.empty() && problems.empty() && shapes.empty();
+  }
 };
 int Tune(const TuneArguments& options);
 

@@ -17,10 +17,6 @@ namespace tilewright {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Blocks of single launches at the start: the first pays for page faults and cold code, the second
-/// does not.
-constexpr int kFirstBlocks = 2;
-
 /// One-sided limits of the race are checked after 6, 12, 24 ... blocks, for several rivals at once:
 /// 2.6 standard errors keep the chance of dropping the best below one in a hundred over all checks.
 constexpr double kRaceZ = 2.6;

@@ -54,8 +54,7 @@ void Tuner::Impl::AfterFirst() {
   for (Arm& arm : arms) {
     const double us = Quickest(arm);
     if (us > options.give_up * best && !arm.candidate.incumbent) arm.alive = false;
-    arm.reps = static_cast<int>(
-        std::clamp(options.sample_us / us, 1.0, static_cast<double>(options.max_reps)));
+    arm.reps = RepsOf(us, options.sample_us, options.max_reps);
   }
   progress = std::max(progress, 0.2);
   round = 0;

@@ -1,9 +1,20 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
 namespace tilewright {
+
+/// Blocks of single launches at the start: the first pays for page faults and cold code, the second
+/// does not.
+constexpr int kFirstBlocks = 2;
+
+/// Launches of a later sample, so that it takes about `sample_us`; `us` is the better of the first two,
+/// infinite where there is none.
+inline int RepsOf(double us, double sample_us, int most) {
+  return static_cast<int>(std::clamp(sample_us / us, 1.0, static_cast<double>(most)));
+}
 
 double Median(std::vector<double> values);
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "engine/tune/tune_template.h"
+#include "engine/tuner_stats.h"
 #include "tilewright/matrix.h"
 
 namespace tilewright {
@@ -32,7 +32,7 @@ class MatrixSession {
     }
     for (int round = 0; round < options_.rounds; ++round) {
       if (!TakeRound(matrix)) return Stopped();
-      if (round == 1) Size(matrix);
+      if (round + 1 == kFirstBlocks) Size(matrix);
       if (options_.progress) options_.progress((round + 1.0) / options_.rounds);
     }
     for (std::size_t i = lanes_.size(); i-- > 0;) {
@@ -91,10 +91,7 @@ class MatrixSession {
       MatrixCandidate& one = matrix.candidates[i];
       const double us = quickest(one);
       lanes_[i].open = lanes_[i].open && (us <= t.give_up * best || one.candidate.fallback);
-      one.reps =
-          std::isfinite(us)
-              ? static_cast<int>(std::clamp(t.sample_us / us, 1.0, static_cast<double>(t.max_reps)))
-              : 1;
+      one.reps = RepsOf(us, t.sample_us, t.max_reps);
     }
   }
 

@@ -13,7 +13,7 @@ namespace tilewright {
 namespace {
 
 /// Rounds of single launches, as the tuner's first blocks are.
-constexpr std::size_t kSingleRounds = 2;
+constexpr std::size_t kSingleRounds = kFirstBlocks;
 /// Samples of each candidate in the sweep that the budget is a share of.
 constexpr double kSweepSamples = 50;
 
