@@ -207,6 +207,12 @@ std::vector<LaunchSpec> GemmAmx::Specs(const GemmDesc& problem, const DeviceSpec
   // 1,388 us as above, 1,288 and 1,187 as here).
   add({{kRowsWord, 64}});
   add({{kRowsWord, 64}, {kChunkWord, 64}});
+  // Activations that few workers share, which are cheap to pack again (16 threads of a shared host, q4_1, us as above,
+  // in 64 and in 32 rows with one task: 512 rows of 576 x 1536 310, 192, 204, of 960 x 576 171, 122, 150; 128 rows of
+  // q4_0, 2048 x 8192 858 and in 32 rows with one task 661, with four 674).
+  for (const int rows : {32, 64}) {
+    for (const int tasks : {1, 4}) add({{kRowsWord, rows}, {kTasksWord, tasks}});
+  }
   // The L2 in place of the L1 for unpacked weights: sums are moved less often.
   for (const int chunk : {kMostChunkSteps, 64, 512}) {
     add({{kChunkWord, chunk}});
