@@ -90,7 +90,7 @@ def heading(name: str) -> str:
 def main() -> None:
     """Command line entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = ["2=-xeon-amx-2cores", "2, shared=-xeon-amx-2threads", "16, shared=-xeon-amx-16threads", "2, Zen 4=-zen4-2cores"]
+    default = ["2=-xeon-amx-2cores", "2, shared=-xeon-amx-2threads", "16, shared=-xeon-amx-16threads", "2, Zen 4=-zen4-2cores", "2, Zen 5=-zen5-2cores"]
     parser.add_argument("--columns", nargs="+", default=default, metavar="NAME=SUFFIX")
     parser.add_argument("--name", default="cpu-table", help="of the result")
     arguments = parser.parse_args()
