@@ -43,7 +43,9 @@ class Tuner {
     bool fallback = false;   ///< what would run without any record; always measured
   };
   struct Options {
-    int top_k = 16;  ///< candidates kept by the model, besides group leaders, incumbent, fallback
+    /// Candidates kept by the model, besides group leaders, incumbent, fallback. Kernels with many
+    /// configurations leave room for others.
+    int top_k = 16;
     /// Not tried: above this multiple of the best prediction for another kernel than the first.
     double max_predicted = 8;
     double give_up = 3;   ///< not timed again: above this multiple of the best first sample

@@ -427,6 +427,22 @@ TEST(Tuner, AKernelWithAHopefulModelShutsOutNoOtherHoweverManySpecsItHas) {
   EXPECT_EQ(checked, (std::vector<int>{0, 1, 2}));
 }
 
+TEST(Tuner, AKernelWithManyConfigurationsLeavesRoomForThoseOfAnother) {
+  std::vector<Tuner::Candidate> list;
+  for (int i = 0; i < 8; ++i) list.push_back({"first x=" + std::to_string(i), 100});
+  for (int i = 0; i < 8; ++i) list.push_back({"other x=" + std::to_string(i), 112});
+  Tuner::Options options;
+  options.top_k = 6;
+  Tuner tuner(list, options);
+  std::vector<int> checked;
+  while (const auto ask = tuner.Next()) {
+    if (ask->action != Tuner::Action::kCheck) break;
+    checked.push_back(ask->candidate);
+    tuner.Notify({});
+  }
+  EXPECT_EQ(checked, (std::vector<int>{0, 1, 2, 3, 8, 9}));
+}
+
 TEST(Tuner, TheHopelessAreTimedNoMoreThanTwice) {
   std::map<std::string, Arm> arms{{"a", {100, 100}}, {"b", {110, 100}}, {"crawler", {4000, 100}}};
   FakeMachine machine(arms, {}, 1);
@@ -440,7 +456,7 @@ TEST(Tuner, SlowProblemsGetFewerCandidatesAndTheHopelessOneLaunch) {
   arms["k12"].us = 150000, arms["k12"].predicted_us = 20500;
   FakeMachine machine(arms, {}, 1);
   EXPECT_EQ(machine.Play(), "k10");
-  EXPECT_EQ(machine.asks.size(), 6u);
+  EXPECT_EQ(machine.asks.size(), 8u);
   EXPECT_EQ(machine.asks["k12"], 2);  // the check and one launch
 }
 
