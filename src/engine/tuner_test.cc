@@ -390,6 +390,17 @@ TEST(Tuner, StoppedAnywhereItKeepsAValidResult) {
   }
 }
 
+/// The candidates that `tuner` checks before it times any, all of which pass.
+std::vector<int> CheckedFirst(Tuner& tuner) {
+  std::vector<int> checked;
+  while (const auto ask = tuner.Next()) {
+    if (ask->action != Tuner::Action::kCheck) break;
+    checked.push_back(ask->candidate);
+    tuner.Notify({});
+  }
+  return checked;
+}
+
 TEST(Tuner, TheModelPrunesButGroupLeadersIncumbentAndFallbackStay) {
   std::vector<Tuner::Candidate> list;
   for (int i = 0; i < 40; ++i) {
@@ -405,26 +416,14 @@ TEST(Tuner, TheModelPrunesButGroupLeadersIncumbentAndFallbackStay) {
   Tuner::Options options;
   options.top_k = 5;
   Tuner tuner(list, options);
-  std::vector<int> checked;
-  while (const auto ask = tuner.Next()) {
-    if (ask->action != Tuner::Action::kCheck) break;
-    checked.push_back(ask->candidate);
-    tuner.Notify({});
-  }
-  EXPECT_EQ(checked, (std::vector<int>{30, 0, 1, 2, 3, 4, 31, 35}));
+  EXPECT_EQ(CheckedFirst(tuner), (std::vector<int>{30, 0, 1, 2, 3, 4, 31, 35}));
   EXPECT_FALSE(tuner.result(20).tried);
 }
 
 TEST(Tuner, AKernelWithAHopefulModelShutsOutNoOtherHoweverManySpecsItHas) {
   Tuner tuner({{"hopeful threads=1", 0.01}, {"hopeful threads=2", 0.01}, {"true", 10}, {"far", 90}},
               {});
-  std::vector<int> checked;
-  while (const auto ask = tuner.Next()) {
-    if (ask->action != Tuner::Action::kCheck) break;
-    checked.push_back(ask->candidate);
-    tuner.Notify({});
-  }
-  EXPECT_EQ(checked, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(CheckedFirst(tuner), (std::vector<int>{0, 1, 2}));
 }
 
 TEST(Tuner, AKernelWithManyConfigurationsLeavesRoomForThoseOfAnother) {
@@ -434,13 +433,7 @@ TEST(Tuner, AKernelWithManyConfigurationsLeavesRoomForThoseOfAnother) {
   Tuner::Options options;
   options.top_k = 6;
   Tuner tuner(list, options);
-  std::vector<int> checked;
-  while (const auto ask = tuner.Next()) {
-    if (ask->action != Tuner::Action::kCheck) break;
-    checked.push_back(ask->candidate);
-    tuner.Notify({});
-  }
-  EXPECT_EQ(checked, (std::vector<int>{0, 1, 2, 3, 8, 9}));
+  EXPECT_EQ(CheckedFirst(tuner), (std::vector<int>{0, 1, 2, 3, 8, 9}));
 }
 
 TEST(Tuner, TheHopelessAreTimedNoMoreThanTwice) {
