@@ -2,7 +2,7 @@
 // kernel different times.
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <string>
@@ -22,9 +22,7 @@ TEST(Tuner, BlocksInWhichTheMachineWasBusyAreTakenAgain) {
     noise.jitter = 0.002, noise.busy_chance = 0.06, noise.busy = 20;
     FakeMachine machine(arms, noise, seed);
     const auto list = machine.Candidates();
-    Tuner::Options options;
-    options.seed = seed;
-    Tuner tuner(list, options);
+    Tuner tuner(list, {.seed = seed});
     EXPECT_EQ(machine.Play(tuner, list), "b") << seed;
     EXPECT_TRUE(tuner.conclusive()) << tuner.inconclusive();
     EXPECT_GT(tuner.dropped(), 0);
@@ -143,9 +141,7 @@ TEST(Tuner, AGainMustBeFarBeyondWhatTwoCopiesDifferBy) {
     arms["challenger"].bimodal = 1.04, arms["incumbent"].incumbent = true;
     FakeMachine machine(arms, {}, seed);
     const auto list = machine.Candidates();
-    Tuner::Options options;
-    options.seed = seed;
-    Tuner tuner(list, options);
+    Tuner tuner(list, {.seed = seed});
     const bool won = machine.Play(tuner, list) == "challenger";
     replaced += won ? 1 : 0;
     const bool differ = tuner.inconclusive().find("two copies") != std::string::npos;
@@ -168,9 +164,7 @@ TEST(Tuner, ACopyOfTheLeaderThatDiffersFromItEndsInNoDecision) {
     for (auto& [name, arm] : arms) arm.bimodal = 1.5;
     FakeMachine machine(arms, {0.002}, seed);
     const auto list = machine.Candidates();
-    Tuner::Options options;
-    options.seed = seed;
-    Tuner tuner(list, options);
+    Tuner tuner(list, {.seed = seed});
     replaced += machine.Play(tuner, list) == "challenger" ? 1 : 0;
     if (tuner.inconclusive().find("two copies of one kernel differ by") != std::string::npos) {
       ++said;
@@ -190,9 +184,7 @@ TEST(Tuner, TheCopyIsNotMissedWhereTheMachineIsQuiet) {
     arms["b"].incumbent = true;
     FakeMachine machine(arms, {0.01}, seed);
     const auto list = machine.Candidates();
-    Tuner::Options options;
-    options.seed = seed;
-    Tuner tuner(list, options);
+    Tuner tuner(list, {.seed = seed});
     machine.Play(tuner, list);
     conclusive += tuner.conclusive() ? 1 : 0;
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "engine/tune/known_records.h"
 #include "fake_machine_test_util.h"
 
 namespace tilewright {
@@ -244,9 +245,7 @@ TEST(Tuner, TheGainComesWithAnIntervalThatHoldsTheTruth) {
     arms["b"].incumbent = true;
     FakeMachine machine(arms, {0.01}, seed);
     const auto list = machine.Candidates();
-    Tuner::Options options;
-    options.seed = seed;
-    Tuner tuner(list, options);
+    Tuner tuner(list, {.seed = seed});
     if (machine.Play(tuner, list) != "a") continue;
     ++gained;
     const Tuner::Gain gain = tuner.gain();
@@ -390,17 +389,6 @@ TEST(Tuner, StoppedAnywhereItKeepsAValidResult) {
   }
 }
 
-/// The candidates that `tuner` checks before it times any, all of which pass.
-std::vector<int> CheckedFirst(Tuner& tuner) {
-  std::vector<int> checked;
-  while (const auto ask = tuner.Next()) {
-    if (ask->action != Tuner::Action::kCheck) break;
-    checked.push_back(ask->candidate);
-    tuner.Notify({});
-  }
-  return checked;
-}
-
 TEST(Tuner, TheModelPrunesButGroupLeadersIncumbentAndFallbackStay) {
   std::vector<Tuner::Candidate> list;
   for (int i = 0; i < 40; ++i) {
@@ -416,14 +404,14 @@ TEST(Tuner, TheModelPrunesButGroupLeadersIncumbentAndFallbackStay) {
   Tuner::Options options;
   options.top_k = 5;
   Tuner tuner(list, options);
-  EXPECT_EQ(CheckedFirst(tuner), (std::vector<int>{30, 0, 1, 2, 3, 4, 31, 35}));
+  EXPECT_EQ(FirstChecked(tuner), (std::vector<int>{30, 0, 1, 2, 3, 4, 31, 35}));
   EXPECT_FALSE(tuner.result(20).tried);
 }
 
 TEST(Tuner, AKernelWithAHopefulModelShutsOutNoOtherHoweverManySpecsItHas) {
   Tuner tuner({{"hopeful threads=1", 0.01}, {"hopeful threads=2", 0.01}, {"true", 10}, {"far", 90}},
               {});
-  EXPECT_EQ(CheckedFirst(tuner), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(FirstChecked(tuner), (std::vector<int>{0, 1, 2}));
 }
 
 TEST(Tuner, AKernelWithManyConfigurationsLeavesRoomForThoseOfAnother) {
@@ -433,7 +421,7 @@ TEST(Tuner, AKernelWithManyConfigurationsLeavesRoomForThoseOfAnother) {
   Tuner::Options options;
   options.top_k = 6;
   Tuner tuner(list, options);
-  EXPECT_EQ(CheckedFirst(tuner), (std::vector<int>{0, 1, 2, 3, 8, 9}));
+  EXPECT_EQ(FirstChecked(tuner), (std::vector<int>{0, 1, 2, 3, 8, 9}));
 }
 
 TEST(Tuner, TheHopelessAreTimedNoMoreThanTwice) {

@@ -24,16 +24,14 @@ bool KnownRecords::Has(std::string_view problem, const KernelInfo& kernel,
   });
 }
 
-std::set<int> FirstChecked(const std::vector<Tuner::Candidate>& candidates,
-                           const Tuner::Options& options) {
-  Tuner dry(candidates, options);
-  std::set<int> kept;
-  while (const auto ask = dry.Next()) {
+std::vector<int> FirstChecked(Tuner& tuner) {
+  std::vector<int> checked;
+  while (const auto ask = tuner.Next()) {
     if (ask->action != Tuner::Action::kCheck) break;
-    kept.insert(ask->candidate);
-    dry.Notify({});
+    checked.push_back(ask->candidate);
+    tuner.Notify({});
   }
-  return kept;
+  return checked;
 }
 
 }  // namespace tilewright

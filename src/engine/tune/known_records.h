@@ -1,7 +1,6 @@
 #pragma once
 
 #include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,8 +26,8 @@ class KnownRecords {
   std::map<std::string, std::vector<Record>, std::less<>> by_problem_;
 };
 
-/// The candidates that a tuner with these options checks first: those that the model keeps.
-std::set<int> FirstChecked(const std::vector<Tuner::Candidate>& candidates,
-                           const Tuner::Options& options);
+/// The candidates that `tuner`, which has been asked nothing, checks before it times any, in that order: those
+/// that the model keeps. All pass, and the tuner is left with a question that has no answer.
+std::vector<int> FirstChecked(Tuner& tuner);
 
 }  // namespace tilewright

@@ -190,7 +190,9 @@ class TuneSession {
       all.candidates[i].incumbent = all.specs[i] == incumbent->spec();
     // Which of them the model would keep is the tuner's rule; asking it what it would check first
     // needs no measurement.
-    const std::set<int> kept = FirstChecked(all.candidates, options_.tuner);
+    Tuner dry(all.candidates, options_.tuner);
+    const std::vector<int> checked = FirstChecked(dry);
+    const std::set<int> kept(checked.begin(), checked.end());
     for (std::size_t i = 0; i < all.specs.size(); ++i) {
       const bool wanted = kept.contains(static_cast<int>(i)) &&
                           (options_.remeasure || !IsRecorded(race, all.specs[i]));
