@@ -7,12 +7,14 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <vector>
 
 #include "bench_products.h"
 #include "bench_profile.h"
 #include "console.h"
 #include "machine_floor.h"
 #include "report.h"
+#include "tilewright/hand_over.h"
 #include "tilewright/read_floor.h"
 #include "verbs.h"
 
@@ -41,6 +43,7 @@ struct Floor : MachineRates {
   double row_ops = 0;                     ///< of the layers, for one row
   double logits_ops = 0;                  ///< of the output projection, for one row
   double kv_bytes_position = 0;           ///< of one position of one sequence
+  std::vector<double> hand_over_ns;       ///< of a CPU, before and after the runs
 
   /// Tokens per second for `batch` prompts of `tokens` tokens each, limited by the arithmetic of
   /// the projections (without attention) and by reading the weights once per prompt.
@@ -106,6 +109,7 @@ void MeasureMachine(const LoadedModel& loaded, Precision activations, Floor& flo
   }
   Executor& executor = loaded.context->executor();
   floor.read_gb_s = std::max(floor.read_gb_s, MeasureReadBandwidth(executor));
+  floor.hand_over_ns.push_back(MeasureHandOverNs(executor));
   const Peaks now = MeasurePeaks(device, executor);
   for (std::size_t i = 0; i < now.size(); ++i) {
     if (now[i].giga_ops > floor.peaks[i].giga_ops) floor.peaks[i] = now[i];
@@ -319,7 +323,11 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
       .Set("repeat", options.repeat)
       .Array("rows");
   const bool cpu = device.kind == DeviceKind::kCpu;
-  if (cpu) report.Set("peaks", PeaksReport(floor.peaks));
+  if (cpu) {
+    report.Set("peaks", PeaksReport(floor.peaks))
+        .Set("hand_over_ns_before", floor.hand_over_ns.front())
+        .Set("hand_over_ns_after", floor.hand_over_ns.back());
+  }
   Table table({"test", "batch", "tok/s", "min", "max", "floor", "of floor"});
   for (const ResultRow& row : rows) {
     const double median = Median(row.rates), row_floor = row.FloorOf(floor);
@@ -375,6 +383,11 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
                       row.batch, bytes * 1e-6, bytes / floor.ReadSeconds(bytes) * 1e-9));
     }
     Out(fmt::format("peaks: {}\n", PeaksText(floor.peaks)));
+    if (floor.hand_over_ns.back() > 0) {
+      Out(fmt::format(
+          "a worker sees what another wrote after {:.0f} ns before the runs, {:.0f} ns after\n",
+          floor.hand_over_ns.front(), floor.hand_over_ns.back()));
+    }
   }
   for (const ChainVerdict& verdict : verdicts) {
     Out(

@@ -32,7 +32,7 @@ ALLOWED = {
 # Room -> the public headers it owns, below include/tilewright/. To include one is to include its room.
 PUBLIC = {
     'core': ['cache_mode.h', 'executor.h', 'log.h', 'rejection.h', 'result.h', 'tensor.h', 'types.h', 'whole_file.h'],
-    'device': ['compiler.h', 'cuda/kv_cache_params.h', 'cuda_device.h', 'device.h', 'device_spec.h', 'features.h', 'gpu_state.h', 'read_floor.h'],
+    'device': ['compiler.h', 'cuda/kv_cache_params.h', 'cuda_device.h', 'device.h', 'device_spec.h', 'features.h', 'gpu_state.h', 'hand_over.h', 'read_floor.h'],
     'artifact': ['artifact.h', 'artifact_key.h', 'artifact_store.h', 'bundle.h', 'kernel_family.h', 'kernel_spec.h'],
     'engine': ['dispatch_cache.h', 'kernel.h', 'kernel_lock.h', 'matrix.h', 'operation.h', 'records.h', 'rope_table.h', 'stages.h', 'tensor_op.h', 'tune.h', 'tuner.h'],
     'ops/attention': ['attention.h', 'cuda/attention_params.h', 'cuda/attention_simt_params.h'],

@@ -145,6 +145,7 @@ class Ours:
         self.floors: dict[str, list[float]] = {kind: [] for kind in KINDS}
         self.batch: list[float] = []  # of decoding --batch sequences, tokens a second of all
         self.read_gb_s: list[float] = []
+        self.hand_over_ns: list[float] = []  # before and after each round
         self.peak_gop_s: list[float] = []
         self.device_class = ""
         self.peak_instruction = ""
@@ -157,6 +158,7 @@ class Ours:
         self.device_class = report["device"]
         self.peak_instruction = report["peak_instruction"]
         self.read_gb_s.append(report["read_gb_s"])
+        self.hand_over_ns += [report["hand_over_ns_before"], report["hand_over_ns_after"]]
         self.peak_gop_s.append(report["peak_gop_s"])
         for row in report["rows"]:
             kind = "prompt" if row["test"].startswith("pp") else "decode"
@@ -176,6 +178,7 @@ class Ours:
         if self.batch:
             report["batch"] = common.summarize(self.batch)
         report["read_gb_s"] = common.summarize(self.read_gb_s)
+        report["hand_over_ns"] = common.summarize(self.hand_over_ns)
         report["peak_gop_s"] = common.summarize(self.peak_gop_s) | {"instruction": self.peak_instruction}
         return report
 
@@ -237,6 +240,8 @@ def make_table(
     read = common.summarize(ours.read_gb_s)
     floor = f"Floor: {common.spread(read, 1, ' GB/s read')}, "
     floor += f"{common.summarize(ours.peak_gop_s)['median']:.0f} Gop/s {ours.peak_instruction}, measured in each round."
+    if (hand_over := common.summarize(ours.hand_over_ns))["median"] > 0:
+        floor += f" A worker saw what another wrote after {common.spread(hand_over, 0, ' ns')}."
     return f"{title}\n\n{common.table(header, rows, left=(0, 6))}\n\n{floor}"
 
 

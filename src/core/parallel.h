@@ -1,6 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "tilewright/executor.h"
@@ -21,7 +24,40 @@ constexpr std::int64_t RangeCount(std::int64_t total, std::int64_t grain, int wo
   return ranges < workers ? ranges : std::min<std::int64_t>(4 * workers, total);
 }
 
-/// Splits [0, total) into RangeCount consecutive ranges and runs f(begin, end) on the executor. With one
+/// Runs f(task, worker) for `count` tasks such that workers keep to places of their own: worker w of W begins
+/// with task w * count / W and goes on from there, and takes tasks of the next worker once its own are done. So what
+/// one loop over rows writes is read by the worker that wrote it in another loop over them, where it is in that
+/// worker's cache. (Two cores of a Zen 5 hand over a cache line in 45 ns where they share a last-level cache, and
+/// in 200 where they do not, which a virtual machine changes by the second.) With less than two tasks a worker, as
+/// Executor::Run. Allocates nothing.
+template <class F>
+void RunInLanes(Executor& executor, int count, F&& f) {
+  constexpr int kMostLanes = 64;
+  const int lanes = std::min(executor.workers(), kMostLanes);
+  if (lanes <= 1 || count < 2 * lanes) return executor.Run(count, f);
+  struct alignas(64) Lane {
+    std::atomic<int> next;
+    int end;
+  };
+  std::array<Lane, kMostLanes> all;
+  const auto start = [=](int lane) { return static_cast<int>(std::int64_t{count} * lane / lanes); };
+  for (int i = 0; i < lanes; ++i) {
+    Lane& lane = all[static_cast<std::size_t>(i)];
+    lane.next.store(start(i), std::memory_order_relaxed);
+    lane.end = start(i + 1);
+  }
+  executor.Run(executor.workers(), [&](int, int worker) {
+    for (int i = 0; i < lanes; ++i) {
+      Lane& lane = all[static_cast<std::size_t>((worker + i) % lanes)];
+      while (lane.next.load(std::memory_order_relaxed) < lane.end) {
+        const int task = lane.next.fetch_add(1, std::memory_order_relaxed);
+        if (task < lane.end) f(task, worker);
+      }
+    }
+  });
+}
+
+/// Splits [0, total) into RangeCount consecutive ranges and runs f(begin, end) in lanes. With one
 /// worker, or a total below two grains, f runs once on the calling thread: an operation of a microsecond
 /// must not wake other threads. Allocates nothing.
 template <class F>
@@ -29,8 +65,8 @@ void ParallelRanges(Executor& executor, std::int64_t total, std::int64_t grain, 
   const std::int64_t ranges = RangeCount(total, grain, executor.workers());
   if (ranges == 1) f(std::int64_t{0}, total);
   if (ranges <= 1) return;
-  executor.Run(static_cast<int>(ranges),
-               [&](int range, int) { f(total * range / ranges, total * (range + 1) / ranges); });
+  RunInLanes(executor, static_cast<int>(ranges),
+             [&](int range, int) { f(total * range / ranges, total * (range + 1) / ranges); });
 }
 
 }  // namespace tilewright

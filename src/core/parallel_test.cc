@@ -2,8 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <thread>
 #include <vector>
+
+#include "core/test_executor.h"
 
 namespace tilewright {
 namespace {
@@ -31,6 +36,68 @@ TEST(ParallelRangesTest, EveryElementIsInOneRange) {
       for (std::int64_t i = begin; i < end; ++i) ++seen[static_cast<std::size_t>(i)];
     });
     for (const auto& times : seen) EXPECT_EQ(times, 1);
+  }
+}
+
+// Runs the tasks of a call one after the other, each as the worker of its number, from `first` on.
+class InTurn final : public Executor {
+ public:
+  InTurn(int workers, int first) : workers_(workers), first_(first) {}
+  int workers() const override { return workers_; }
+  void ParallelFor(int count, Task task, void* context) override {
+    for (int i = 0; i < count; ++i) task(context, i, (first_ + i) % workers_);
+  }
+
+ private:
+  int workers_, first_;
+};
+
+TEST(RunInLanesTest, AWorkerBeginsWithItsOwnTasksAndHelpsTheNextOne) {
+  InTurn executor(3, 1);
+  std::vector<int> order;
+  RunInLanes(executor, 10, [&](int task, int worker) {
+    EXPECT_EQ(worker, 1);
+    order.push_back(task);
+  });
+  EXPECT_EQ(order, (std::vector{3, 4, 5, 6, 7, 8, 9, 0, 1, 2}));
+}
+
+TEST(RunInLanesTest, WorkersAtTheSameTimeAreInLanesOfTheirOwn) {
+  const auto pool = MakeThreadPool(2);
+  std::atomic<int> begun{0};
+  std::array<int, 2> first = {-1, -1};
+  RunInLanes(*pool, 100, [&](int task, int worker) {
+    int& own = first[static_cast<std::size_t>(worker)];
+    if (own >= 0) return;
+    own = task;
+    ++begun;
+    while (begun < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(first, (std::array{0, 50}));
+}
+
+TEST(RunInLanesTest, FewTasksAreTheExecutorsOwn) {
+  InTurn executor(4, 0);
+  std::vector<int> workers;
+  RunInLanes(executor, 7, [&](int, int worker) { workers.push_back(worker); });
+  EXPECT_EQ(workers, (std::vector{0, 1, 2, 3, 0, 1, 2}));
+}
+
+TEST(RunInLanesTest, EveryTaskRunsOnce) {
+  for (const int workers : {1, 2, 7, 64, 65, 100}) {
+    test::ForeignExecutor foreign(workers);
+    LimitedExecutor limited(foreign, std::max(1, workers / 2));
+    for (Executor* executor :
+         {static_cast<Executor*>(&foreign), static_cast<Executor*>(&limited)}) {
+      for (const int count : {0, 1, 2, 13, 128, 1000}) {
+        std::vector<std::atomic<int>> seen(static_cast<std::size_t>(count));
+        RunInLanes(*executor, count, [&](int task, int worker) {
+          EXPECT_LT(worker, executor->workers());
+          ++seen[static_cast<std::size_t>(task)];
+        });
+        for (const auto& times : seen) EXPECT_EQ(times, 1);
+      }
+    }
   }
 }
 

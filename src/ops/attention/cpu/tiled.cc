@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/paged_cache.h"
+#include "core/parallel.h"
 #include "core/text.h"
 #include "engine/function_kernel.h"
 #include "ops/attention/checks.h"
@@ -19,6 +20,9 @@ namespace {
 std::size_t AlignUp(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 int RoundUp(int count, int multiple) { return (count + multiple - 1) / multiple * multiple; }
 int Blocks(int rows, int block_rows) { return (rows + block_rows - 1) / block_rows; }
+
+/// From so many blocks a worker on, each worker has rows of its own. With fewer, a long one at the end would cost more.
+constexpr int kTasksInLanes = 16;
 
 /// Rows of one sequence in a run of the batch that are handled together.
 struct RowBlock {
@@ -143,8 +147,7 @@ class TiledRun {
     if (!blocking_.divides_splits ||
         !Blocking::DividesSplits(functions_, block_count_, desc_, executor_.workers()) ||
         splits_ == 1) {
-      executor_.Run(block_count_ * desc_.kv_heads,
-                    [this](int task, int worker) { WholeTask(task, worker); });
+      ExecuteWhole();
       return;
     }
     const int tasks = block_count_ * desc_.kv_heads;
@@ -297,9 +300,19 @@ class TiledRun {
 
   static int SplitCount(int seen, int split) { return std::min(kSplit, seen - split * kSplit); }
 
-  void WholeTask(int task, int worker) const {
+  void ExecuteWhole() const {
+    const int tasks = block_count_ * desc_.kv_heads;
+    if (tasks >= kTasksInLanes * executor_.workers()) {
+      RunInLanes(executor_, tasks, [this](int task, int worker) { WholeTask(task, worker); });
+      return;
+    }
     // Later blocks see more keys: start with them, so that no long task is left for the end.
-    const RowBlock& rows = blocks_[block_count_ - 1 - task / desc_.kv_heads];
+    executor_.Run(tasks,
+                  [this, tasks](int task, int worker) { WholeTask(tasks - 1 - task, worker); });
+  }
+
+  void WholeTask(int task, int worker) const {
+    const RowBlock& rows = blocks_[task / desc_.kv_heads];
     const int kv_head = task % desc_.kv_heads;
     const AttentionScratch s = Scratch(worker);
     const AttentionBlock block = Block(rows, kv_head);

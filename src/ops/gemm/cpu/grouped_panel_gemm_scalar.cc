@@ -1,3 +1,4 @@
+#include "core/parallel.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/grouped_panel_gemm.h"
 #include "ops/gemm/cpu/panel_pack.h"
@@ -227,7 +228,7 @@ Status GroupedPanelGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec,
   const int pairs = CeilDiv(shape.n, kPairCols);
   Cutter cutter(args.a_layout, tile_rows, parts.tiles);
   for (int count = cutter.Next(pieces); count > 0; count = cutter.Next(pieces)) {
-    exec.Run(cutter.tiles(), [&](int tile, int) {
+    RunInLanes(exec, cutter.tiles(), [&](int tile, int) {
       const Piece& piece = PieceAt(pieces, count, &Piece::first_tile, tile);
       const int row = (tile - piece.first_tile) * tile_rows;
       StageTile(staging, piece.first_row + row, Min(tile_rows, piece.rows - row), tile);

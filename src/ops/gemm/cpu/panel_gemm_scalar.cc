@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "core/numeric.h"
+#include "core/parallel.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/panel_gemm.h"
 #include "ops/gemm/cpu/panel_pack.h"
@@ -430,13 +431,13 @@ Status PanelGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
   for (run.first_row = 0; run.first_row < shape.m; run.first_row += plan.stage_rows) {
     run.rows = Min(plan.stage_rows, shape.m - run.first_row);
     const int tile_rows = run.tile_rows;
-    exec.Run(CeilDiv(run.rows, tile_rows), [&](int tile, int) {
+    RunInLanes(exec, CeilDiv(run.rows, tile_rows), [&](int tile, int) {
       StageTile(staging, run.first_row + tile * tile_rows,
                 Min(tile_rows, run.rows - tile * tile_rows), tile);
     });
     const int blocks = CeilDiv(run.rows, run.block_rows);
     const int cells = run.pairs * blocks;
-    exec.Run(cells * run.splits, [&](int task, int worker) {
+    RunInLanes(exec, cells * run.splits, [&](int task, int worker) {
       Multiply(run, CellOf(task, run.pairs, blocks, spec.swizzle), worker);
     });
     if (run.splits > 1) {

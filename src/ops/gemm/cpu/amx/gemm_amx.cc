@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/fingerprint.h"
+#include "core/parallel.h"
 #include "core/shrinking_tasks.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/amx/register.h"
@@ -361,7 +362,7 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
     const int tiles = CeilDiv(rows, kTileRowCount);
     const int steps_a = plan.chunk_steps / plan.steps_each, chunks = CeilDiv(plan.steps, steps_a);
     const int parts = std::clamp(CeilDiv(kPackTasks * workers, tiles), 1, chunks);
-    executor.Run(tiles * parts, [&](int index, int) {
+    RunInLanes(executor, tiles * parts, [&](int index, int) {
       const int tile = index / parts, part = index % parts, row = tile * kTileRowCount;
       const float* from = a + (first_row + row) * lda;
       for (int chunk = chunks * part / parts; chunk < chunks * (part + 1) / parts; ++chunk) {

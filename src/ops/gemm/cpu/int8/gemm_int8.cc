@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/fingerprint.h"
+#include "core/parallel.h"
 #include "core/shrinking_tasks.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/int8/arrange.h"
@@ -38,6 +39,9 @@ double QuadCost(const BlockFormat& format) {
 
 /// Tasks of a worker where there are several row tiles; pieces of its lane where there is one.
 constexpr int kTasksOfWorker = 8, kPiecesOfLane = 8;
+
+/// From so many row tiles a worker on, each worker has rows of its own.
+constexpr int kTilesOfWorker = 8;
 
 /// Words of the launch configuration, behind the number of threads.
 enum Word : std::size_t { kChunkWord = 1, kTasksWord = 2, kPanelsWord = 3 };
@@ -160,17 +164,23 @@ struct GemmInt8::Plan {
   int step;  ///< panels that stay together
   /// Of `step` panels. With one row tile in lanes, so that what a worker fetches beyond its task is what
   /// it reads next. With more all of a size, chunks of rows innermost: workers side by side read the
-  /// same panels.
+  /// same panels. With `by_rows` chunks of rows outermost: each worker has rows of its own.
   ShrinkingTasks runs;
   std::size_t panel_bytes, row_bytes;
   bool abreast;  ///< one row times panels side by side
+  bool by_rows;
 
   int FirstRow(int tile) const {
     return static_cast<int>(static_cast<std::int64_t>(tile) * m / tiles);
   }
   int tile_chunks() const { return CeilDiv(tiles, tile_chunk); }
   int tasks() const { return tile_chunks() * runs.count(); }
-  int FirstTile(int task) const { return task % tile_chunks() * tile_chunk; }
+  int FirstTile(int task) const {
+    return (by_rows ? task / runs.count() : task % tile_chunks()) * tile_chunk;
+  }
+  ShrinkingTasks::Range Run(int task) const {
+    return runs[by_rows ? task % runs.count() : task / tile_chunks()];
+  }
 
   bool operator==(const Plan&) const = default;
 };
@@ -277,6 +287,7 @@ GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int worker
   plan.abreast =
       shape.m == 1 && abreast > 1 && plan.panels >= abreast && config.words[kPanelsWord] == 0;
   plan.tiles = CeilDiv(shape.m, desc_.tile_m);
+  plan.by_rows = workers > 1 && plan.tiles >= kTilesOfWorker * workers;
   plan.step = gated ? 2 : 1;
   plan.tile_chunk = plan.tiles;
   const int units = CeilDiv(plan.panels, plan.step);
@@ -294,7 +305,8 @@ GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int worker
   chunks = std::max({chunks, CeilDiv(plan.panels, fitting), 1});
   const int chunk = CeilDiv(CeilDiv(plan.panels, chunks), plan.step);
   plan.runs = ShrinkingTasks(units, 1, chunk, chunk);
-  const int down = workers == 1 ? 1 : std::clamp(CeilDiv(target, plan.runs.count()), 1, plan.tiles);
+  int down = workers == 1 ? 1 : std::clamp(CeilDiv(target, plan.runs.count()), 1, plan.tiles);
+  if (plan.by_rows) down = CeilDiv(down, workers) * workers;
   plan.tile_chunk = CeilDiv(plan.tiles, down);
   return plan;
 }
@@ -319,7 +331,7 @@ void GemmInt8::FillTiles(const Plan& plan, const GemmArgs& args, std::uint8_t* s
   if (static_cast<std::int64_t>(plan.m) * plan.blocks * kBlock <= kSerialQuantise) {
     for (int tile = 0; tile < plan.tiles; ++tile) run(tile, 0);
   } else {
-    executor.Run(plan.tiles, run);
+    RunInLanes(executor, plan.tiles, run);
   }
 }
 
@@ -339,8 +351,8 @@ Status GemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspac
   FillTiles(plan, args, scratch, executor);
 
   const auto compute = isa_.ops->compute[IndexOf(format_)];
-  executor.Run(plan.tasks(), [&](int task, int) {
-    const ShrinkingTasks::Range run = plan.runs[task / plan.tile_chunks()];
+  const auto multiply = [&](int task, int) {
+    const ShrinkingTasks::Range run = plan.Run(task);
     if (run.empty()) return;
     const auto [first_panel, end_panel] = run.InParts(plan.step, plan.panels);
     const int first_tile = plan.FirstTile(task);
@@ -368,7 +380,12 @@ Status GemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspac
         tile.c = static_cast<const float*>(args.c) + row * tile.ldc + first_column;
       compute(tile);
     }
-  });
+  };
+  if (plan.by_rows) {
+    RunInLanes(executor, plan.tasks(), multiply);
+  } else {
+    executor.Run(plan.tasks(), multiply);
+  }
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 
+#include "core/parallel.h"
 #include "ops/gemm/cpu/int8/pack.h"
 
 namespace tilewright::gemm_int8 {
@@ -171,7 +172,7 @@ Status GroupedGemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, W
   if (static_cast<std::int64_t>(m) * k <= kSerialQuantise) {
     for (int tile = 0; tile < tiles; ++tile) fill(tile, 0);
   } else {
-    executor.Run(tiles, fill);
+    RunInLanes(executor, tiles, fill);
   }
 
   const bool gated = args.d_layout.cols != n;

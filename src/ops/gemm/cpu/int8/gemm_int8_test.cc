@@ -471,12 +471,12 @@ TEST_P(GemmInt8, PanelsSideBySideGiveTheBitsOfOneAtATime) {
 }
 
 /// Every panel is computed once whatever the number of panels, of row tiles and of workers: the
-/// cutting into tasks has empty ones.
+/// cutting into tasks has empty ones. With many row tiles, workers have rows of their own.
 TEST_P(GemmInt8, EveryNumberOfPanelsIsCoveredByTheTasksOfEveryThreadCount) {
   Kernel& kernel = *Runnable(type()).front();
   for (const int n : {16, 17, 48, 80, 112, 144, 208, 400, 1000}) {
     const Weights w = RandomWeights(type(), n, k(1), 600 + n);
-    for (const int m : {1, 25}) {
+    for (const int m : {1, 25, 200, 393}) {
       const auto a = test::RandomFloats(static_cast<std::size_t>(m) * w.k, 700 + n);
       const Output want = Multiply(kernel, w, a, {}, {.m = m, .threads = 1});
       for (const int threads : {2, 3}) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/block_format.h"
+#include "core/parallel.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/common.h"
 #include "ops/gemm/cpu/onednn/library.h"
@@ -443,7 +444,7 @@ Status OneDnnPanels::Execute(const GemmArgs& args, const LaunchSpec& spec, const
   std::atomic<bool> refused{false};
   for (int first_row = 0; first_row < shape.m; first_row += cut.stage_rows) {
     const int rows = std::min(cut.stage_rows, shape.m - first_row);
-    executor.Run(CeilDiv(rows, kStagedAtOnce), [&](int index, int) {
+    RunInLanes(executor, CeilDiv(rows, kStagedAtOnce), [&](int index, int) {
       const int first = index * kStagedAtOnce;
       for (int row = first; row < std::min(first + kStagedAtOnce, rows); ++row) {
         const float* const from = a + (first_row + row) * args.a_layout.ld;
@@ -456,7 +457,7 @@ Status OneDnnPanels::Execute(const GemmArgs& args, const LaunchSpec& spec, const
         }
       }
     });
-    executor.Run(CeilDiv(rows, cut.piece_rows) * cut.runs(), [&](int index, int worker) {
+    RunInLanes(executor, CeilDiv(rows, cut.piece_rows) * cut.runs(), [&](int index, int worker) {
       const int row = index / cut.runs() * cut.piece_rows;
       const int strip = index % cut.runs() * cut.piece_strips;
       const int count = std::min(cut.piece_rows, rows - row);

@@ -9,6 +9,7 @@
 
 #include "core/block_format.h"
 #include "core/fingerprint.h"
+#include "core/parallel.h"
 #include "core/shrinking_tasks.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/common.h"
@@ -214,7 +215,7 @@ Status GemmW8A8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspac
   const int stage_rows = plan.stage_tiles * kTileRowCount;
   for (int first_row = 0; first_row < shape.m; first_row += stage_rows) {
     const int rows = std::min(stage_rows, shape.m - first_row);
-    executor.Run(CeilDiv(rows, kTileRowCount), [&](int tile, int) {
+    RunInLanes(executor, CeilDiv(rows, kTileRowCount), [&](int tile, int) {
       const int row = tile * kTileRowCount;
       isa_.ops->pack_rows(a + (first_row + row) * lda, lda, std::min(kTileRowCount, rows - row),
                           shape.k, staged + static_cast<std::size_t>(tile) * plan.tile_bytes,
