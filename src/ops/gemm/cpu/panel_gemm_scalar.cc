@@ -249,6 +249,7 @@ struct Run {
   bool direct;  // f32 panels, multiplied where they lie
   std::int64_t panel_bytes;
   bool gated;
+  bool plain_d;  // finished sums are D as they are
   int n, k, splits, split_units, pairs, block_rows;
   const float* staged;
   float* decode_scratch;  // [worker][2][kChunkK][16]
@@ -318,23 +319,26 @@ void Finish(const Run& run, int pair, int row, int rows, float* acc, int ld) {
       {run.args, run.first_row + row, rows, col, Min(kPairCols, run.n - col), acc, ld, false});
 }
 
-// acc (+)= rows of A from row0 on, of one block, times k0 .. k0 + k of a panel pair.
-void MultiplyPairs(const Run& run, const Cell& cell, int row0, int rows, int k0, int k, float* acc,
-                   bool accumulate) {
+// Rows of A from row0 on, of one block, times a pair of bf16 panels.
+void MultiplyPairs(const Run& run, const Cell& cell, int row0, int rows) {
+  alignas(64) float sums[kMaxTileRows * kPairCols];
+  const GemmArgs& args = *run.args;
   const int tile_rows = run.tile_rows, words = CeilDiv(run.k, 2);
-  PairTile tile{.a = nullptr,
-                .b = static_cast<const std::uint8_t*>(run.args->b) +
-                     2 * cell.pair * run.panel_bytes +
-                     static_cast<std::int64_t>(k0) * 2 * kPanelCols,
+  const int panels = PanelsOf(run, cell.pair), col = cell.pair * kPairCols;
+  const bool to_d = run.plain_d && panels * kPanelCols <= run.n - col;
+  PairTile tile{.a = reinterpret_cast<const std::uint32_t*>(run.staged) +
+                     static_cast<std::int64_t>(row0) * words,
+                .b = static_cast<const std::uint8_t*>(args.b) + 2 * cell.pair * run.panel_bytes,
                 .b_stride = run.panel_bytes,
-                .pairs = CeilDiv(k, 2),
-                .acc = acc,
-                .accumulate = accumulate};
-  const auto* staged = reinterpret_cast<const std::uint32_t*>(run.staged);
-  for (int r = 0; r < rows; r += tile_rows, tile.acc += tile_rows * kPairCols) {
-    tile.a = staged + static_cast<std::int64_t>(row0 + r) * words +
-             static_cast<std::int64_t>(k0 / 2) * tile_rows;
-    run.pairs_of_bf16->tile(Min(tile_rows, rows - r), PanelsOf(run, cell.pair), tile);
+                .pairs = words,
+                .out = sums,
+                .ld = kPairCols};
+  if (to_d) tile.ld = args.d_layout.ld;
+  for (int r = 0; r < rows; r += tile_rows, tile.a += std::int64_t{tile_rows} * words) {
+    const int count = Min(tile_rows, rows - r);
+    if (to_d) tile.out = static_cast<float*>(args.d) + (run.first_row + row0 + r) * tile.ld + col;
+    run.pairs_of_bf16->tile(count, panels, tile);
+    if (!to_d) Finish(run, cell.pair, row0 + r, count, sums, kPairCols);
   }
 }
 
@@ -343,15 +347,13 @@ void Multiply(const Run& run, const Cell& cell, int worker) {
   const int tile_rows = run.tile_rows;
   const int row0 = cell.block * run.block_rows;
   const int rows = Min(run.block_rows, run.rows - row0);
+  if (run.pairs_of_bf16 != nullptr) return MultiplyPairs(run, cell, row0, rows);
   const int panels = PanelsOf(run, cell.pair);
   int begin = 0, end = run.k;
   SplitRange(run, cell.split, &begin, &end);
-  for (int k0 = begin; k0 < end; k0 += kChunkK) {
-    const int k = Min(kChunkK, end - k0);
-    if (run.pairs_of_bf16 != nullptr) {
-      MultiplyPairs(run, cell, row0, rows, k0, k, acc, k0 > begin);
-      continue;
-    }
+  const int chunk = run.direct ? end - begin : kChunkK;
+  for (int k0 = begin; k0 < end; k0 += chunk) {
+    const int k = Min(chunk, end - k0);
     std::int64_t stride = 0;
     const float* b = Weights(run, cell.pair, panels, k0, k, worker, &stride);
     for (int r = 0; r < rows; r += tile_rows) {
@@ -417,6 +419,8 @@ Status PanelGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
   run.direct = config_.pack == kPackF32x16;
   run.panel_bytes = run.plain ? 0 : PanelBytes(config_.type_b, shape.k);
   run.gated = IsGated(args);
+  run.plain_d = !run.gated && args.alpha == 1.0f && args.beta == 0.0f &&
+                args.d_layout.order == Order::kRowMajor;
   run.n = shape.n, run.k = shape.k, run.splits = plan.splits, run.split_units = plan.split_units;
   run.pairs = plan.pairs, run.block_rows = plan.block_rows;
   auto* staged = reinterpret_cast<float*>(scratch);

@@ -129,15 +129,15 @@ struct PairTile {
   const std::uint8_t* b;   // a bf16 panel from its first pair on, the next `b_stride` bytes behind
   std::int64_t b_stride;
   int pairs;
-  float* acc;  // [rows][kPairCols]
-  bool accumulate;
+  float* out;  // [rows][ld], the first 16 * panels of each row written
+  std::int64_t ld;
 };
 
 // Products of bf16 by bf16, two k an instruction, for weights in bf16 panels that are read as they lie.
 struct PairOps {
   const char* tu;
   int tile_rows;  // rows of a full tile
-  // acc (+)= a * b for `panels` (1 or 2) panels: for each element one chain of dot products of two
+  // out = a * b for `panels` (1 or 2) panels: for each element one chain of dot products of two
   // over ascending k, whatever rows and panels. Subnormal operands and sums are zero, as in the
   // tiles of AMX.
   void (*tile)(int rows, int panels, const PairTile& tile);

@@ -16,15 +16,7 @@ inline __m512 Dot(__m512 sum, std::uint32_t pair, __m512i weights) {
 
 template <int R, int P>
 void TileFixed(const PairTile& tile) {
-  __m512 sum[R][P];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 2
-    for (int p = 0; p < P; ++p) {
-      sum[r][p] = tile.accumulate ? _mm512_loadu_ps(tile.acc + r * kPairCols + p * kPanelCols)
-                                  : _mm512_setzero_ps();
-    }
-  }
+  __m512 sum[R][P] = {};
   const std::uint32_t* a = tile.a;
   const std::uint8_t* b = tile.b;
   for (int i = 0; i < tile.pairs; ++i, a += kTileRows, b += 4 * kPanelCols) {
@@ -45,7 +37,7 @@ void TileFixed(const PairTile& tile) {
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p)
-      _mm512_storeu_ps(tile.acc + r * kPairCols + p * kPanelCols, sum[r][p]);
+      _mm512_storeu_ps(tile.out + r * tile.ld + p * kPanelCols, sum[r][p]);
   }
 }
 
