@@ -1,9 +1,9 @@
 // Speed of oneDNN's matmul, the baseline of the GEMM kernels: weights in the layout that oneDNN
-// likes best (format any, packed before the measurement), cold (rotated over copies beyond three
-// times the last-level cache), f32 out.
+// likes best (format any, packed before the measurement), cold (rotated over copies of --rotate bytes
+// together), f32 out.
 //
 //   onednn_bench --threads 2 --type f32|bf16|int8 --m 1,512 --n 3072 --k 576 [--samples 15]
-//                [--llc BYTES] [--max-bytes BYTES]
+//                [--rotate BYTES]
 // prints one JSON object a line: m, n, k, type, us_median, us_min, us_max, implementation.
 //
 // int8 is u8 activations times s8 weights without any scales: less work than block formats ask for,
@@ -30,7 +30,7 @@ struct Options {
   std::string type = "f32";
   std::vector<int> m = {1, 512};
   int n = 3072, k = 576, samples = 15;
-  double llc = 32e6, max_bytes = 1e9;
+  double rotate = 512e6;
 };
 
 std::vector<int> Numbers(const char* text) {
@@ -63,8 +63,7 @@ void Measure(const Options& o, int m, dnnl::engine& engine, dnnl::stream& stream
   const memory src(a, engine), dst(d, engine);
   Fill(src);
   const double bytes = static_cast<double>(chosen.weights_desc().get_size());
-  const auto copies =
-      static_cast<std::size_t>(std::min(3 * o.llc / bytes, o.max_bytes / bytes)) + 1;
+  const auto copies = static_cast<std::size_t>(o.rotate / bytes) + 1;
   std::vector<memory> weights;
   for (std::size_t i = 0; i < copies; ++i) {
     weights.emplace_back(chosen.weights_desc(), engine);
@@ -101,8 +100,7 @@ int Main(int argc, char** argv) {
     if (name == "--n") o.n = std::atoi(value);
     if (name == "--k") o.k = std::atoi(value);
     if (name == "--samples") o.samples = std::max(1, std::atoi(value));
-    if (name == "--llc") o.llc = std::atof(value);
-    if (name == "--max-bytes") o.max_bytes = std::atof(value);
+    if (name == "--rotate") o.rotate = std::atof(value);
   }
   omp_set_num_threads(o.threads);
   try {

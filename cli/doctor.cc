@@ -139,6 +139,7 @@ void AddDevice(const DeviceSpec& device, Executor& executor, Findings& findings)
       .Set("threads", device.cores)
       .Set("llc_bytes_reported", device.llc_bytes)
       .Set("llc_bytes_measured", llc)
+      .Set("cold_bytes", ColdWeightBytes(llc, device.llc_bytes))
       .Set("read_gb_s", read)
       .Set("i8_gop_s", i8.giga_ops)
       .Set("f32_gflop_s", f32.giga_ops);

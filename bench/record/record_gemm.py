@@ -6,7 +6,7 @@
 SHAPES.csv has the columns name, n, k (default: bench/shapes/smollm2_llama1b.csv); every shape is
 measured with the rows of --m and the weight types of --types. Ours is what `tilewright bench gemm`
 chooses after `tilewright tune` (--tune 0: without), oneDNN is bench/onednn_bench: matmul with weights
-packed in oneDNN's own layout. Both rotate over copies of the weights beyond the last-level cache.
+packed in oneDNN's own layout. Both rotate over copies of the weights, as many bytes together (`cold_bytes` of `doctor --json`).
 
 Block formats multiply in int8 and are compared with oneDNN's u8 x s8 matmul, which has no block
 scales and reads 8 bits per weight: neither the same work nor the same bytes, so that column is a
@@ -59,13 +59,13 @@ class Recording:
         self.read_gb_s: list[float] = []
         self.peaks: dict[str, list[float]] = {"f32": [], "bf16": [], "int8": []}
         self.device = ""
-        self.llc_bytes = 0
+        self.cold_bytes = 0
 
     def machine(self) -> None:
         """Measure what the floor is made of."""
         report = common.run_json([self.arguments.tilewright, "doctor", "--json", "--threads", self.arguments.threads])
         self.device = report["device"]
-        self.llc_bytes = max(self.llc_bytes, int(report["llc_bytes_measured"]))
+        self.cold_bytes = max(self.cold_bytes, int(report["cold_bytes"]))
         self.read_gb_s.append(report["read_gb_s"])
         self.peaks["f32"].append(report["f32_gflop_s"])
         self.peaks["int8"].append(report["i8_gop_s"])
@@ -87,7 +87,7 @@ class Recording:
         """One process for each shape."""
         a = self.arguments
         for n, k in shapes:
-            command = [a.onednn, "--type", type_name, "--m", a.m, "--n", n, "--k", k, "--llc", self.llc_bytes]
+            command = [a.onednn, "--type", type_name, "--m", a.m, "--n", n, "--k", k, "--rotate", self.cold_bytes]
             for line in common.run([*command, "--samples", a.samples, "--threads", a.threads]).splitlines():
                 row = json.loads(line)
                 key = (type_name, row["m"], n, k)

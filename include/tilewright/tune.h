@@ -41,6 +41,14 @@ struct TrialOptions {
   std::int32_t positions = 0;
 };
 
+/// How many bytes memory must rotate over so that next to none of them is in a cache when its turn comes:
+/// three times the measured last level. That is what others left of it, and they may leave more later; and
+/// a last level that does not replace what was used longest ago answers for a part of what is larger than
+/// itself. So it is six times the reported size too, up to 512 MB. (One row by 2048 x 8192 of q4_0, two
+/// cores of a Zen 4 with 32 MB, us by AVX2 and by AVX-512: over 64 MB 144 and 140, 128 MB 201 and 160, 192 MB 209
+/// and 175, 400 MB 211 and 177.)
+std::int64_t ColdWeightBytes(std::int64_t measured_llc, std::int64_t reported_llc);
+
 struct MeasurerOptions {
   MeasurePolicy policy = MeasurePolicy::kCold;
   /// The last-level cache to exceed; 0 = MeasureLlcBytes on first use, and what the system reports.
@@ -52,8 +60,7 @@ struct MeasurerOptions {
 };
 /// Measures on `device`, which must outlive it, with its default stream. Cold: what a pass reads
 /// from memory (weights, tables, caches; not the activations that the operation before has just
-/// written) rotates over copies of at least three times the last-level cache together (and twice
-/// the reported one, where that is 64 MiB or less; as many as `max_bytes` allows).
+/// written) rotates over copies of ColdWeightBytes together, as many as `max_bytes` allows.
 ///
 /// The check uses random operands (TrialOptions), with padding rows among them. A kernel writes
 /// into poisoned memory between guard bands, and its output is compared with the float64 oracle

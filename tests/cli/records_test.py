@@ -572,7 +572,7 @@ class Looking(WithCache):
 
     def test_doctor_tells_device_libraries_and_what_is_missing(self):
         value = self.ok('doctor', '--json', env=self.env).json()
-        self.has_keys(value, 'findings', 'device', 'read_gb_s', 'llc_bytes_measured')
+        self.has_keys(value, 'findings', 'device', 'read_gb_s', 'llc_bytes_measured', 'cold_bytes')
         told = {finding['what'] for finding in value['findings']}
         self.assertLessEqual({'processor', 'caches', 'threads', 'cache folder', 'SQLite', 'AMX'}, told)
         self.assertTrue(any(what.startswith(('GPU', 'cuda:0')) for what in told), 'none, or the first')

@@ -25,14 +25,6 @@ Tuner::Outcome Failed(Verdict verdict, std::string evidence);
 /// that is not there; any other error does.
 Tuner::Outcome Failed(const Error& error);
 
-/// How many bytes memory must rotate over so that next to none of them is in a cache when its turn comes:
-/// three times the measured last level. That is what others left of it, and they may leave more later; and
-/// a last level that does not replace what was used longest ago answers for a part of what is larger than
-/// itself. So it is six times the reported size too, up to 512 MB. (One row by 2048 x 8192 of q4_0, two
-/// cores of a Zen 4 with 32 MB, us by AVX2 and by AVX-512: over 64 MB 144 and 140, 128 MB 201 and 160, 192 MB 209
-/// and 175, 400 MB 211 and 177.)
-std::int64_t ColdWeightBytes(std::int64_t measured_llc, std::int64_t reported_llc);
-
 /// How many consecutive copies there are of what a launch reads from memory.
 class ColdCopies {
  public:
