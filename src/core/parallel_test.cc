@@ -39,21 +39,8 @@ TEST(ParallelRangesTest, EveryElementIsInOneRange) {
   }
 }
 
-// Runs the tasks of a call one after the other, each as the worker of its number, from `first` on.
-class InTurn final : public Executor {
- public:
-  InTurn(int workers, int first) : workers_(workers), first_(first) {}
-  int workers() const override { return workers_; }
-  void ParallelFor(int count, Task task, void* context) override {
-    for (int i = 0; i < count; ++i) task(context, i, (first_ + i) % workers_);
-  }
-
- private:
-  int workers_, first_;
-};
-
 TEST(RunInLanesTest, AWorkerBeginsWithItsOwnTasksAndHelpsTheNextOne) {
-  InTurn executor(3, 1);
+  test::CallersThread executor(3, 1);
   std::vector<int> order;
   RunInLanes(executor, 10, [&](int task, int worker) {
     EXPECT_EQ(worker, 1);
@@ -77,7 +64,7 @@ TEST(RunInLanesTest, WorkersAtTheSameTimeAreInLanesOfTheirOwn) {
 }
 
 TEST(RunInLanesTest, FewTasksAreTheExecutorsOwn) {
-  InTurn executor(4, 0);
+  test::CallersThread executor(4);
   std::vector<int> workers;
   RunInLanes(executor, 7, [&](int, int worker) { workers.push_back(worker); });
   EXPECT_EQ(workers, (std::vector{0, 1, 2, 3, 0, 1, 2}));

@@ -10,6 +10,24 @@
 
 namespace tilewright::test {
 
+/// Says that it has workers, and runs the tasks of a call one after the other on the calling thread: task i as worker
+/// `first` + i, modulo their number. Counts what it was asked for.
+class CallersThread final : public Executor {
+ public:
+  explicit CallersThread(int workers, int first = 0) : workers_(workers), first_(first) {}
+  int workers() const override { return workers_; }
+  void ParallelFor(int count, Task task, void* context) override {
+    ++calls_, tasks_ += count;
+    for (int i = 0; i < count; ++i) task(context, i, (first_ + i) % workers_);
+  }
+  int calls() const { return calls_; }
+  int tasks() const { return tasks_; }
+
+ private:
+  int workers_, first_;
+  int calls_ = 0, tasks_ = 0;
+};
+
 /// An executor as a user may write one: a thread for each worker of each call, tasks dealt out in
 /// turn, numbers of workers from the highest down. Counts what it was asked for.
 class ForeignExecutor final : public Executor {

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "core/test_executor.h"
 #include "models.h"
 
 namespace tilewright {
@@ -35,26 +36,6 @@ int ThreadCount() {
   }
   return count;
 }
-
-/// The caller's executor: runs on the calling thread, says it has `workers`, and keeps count.
-class CountingExecutor final : public Executor {
- public:
-  explicit CountingExecutor(int workers) : workers_(workers) {}
-  int workers() const override { return workers_; }
-  void ParallelFor(int count, Task task, void* context) override {
-    ++calls_;
-    for (int i = 0; i < count; ++i) {
-      task(context, i, i % workers_);
-      ++tasks_;
-    }
-  }
-  long calls() const { return calls_; }
-  long tasks() const { return tasks_; }
-
- private:
-  int workers_;
-  long calls_ = 0, tasks_ = 0;
-};
 
 /// The caller's allocator: counts, and refuses beyond `limit` bytes.
 class CountingAllocator final : public Allocator {
@@ -211,7 +192,7 @@ TEST(Threads, none_is_started_when_the_caller_brings_an_executor) {
   test::TempDir folder;
   const std::string path = WriteTiny(folder, "q4_1", test::TinyShape(), DataType::kQ4_1);
   const int before = ThreadCount();
-  CountingExecutor executor(3);
+  test::CallersThread executor(3);
   ContextOptions options;
   options.executor = &executor;
   options.cache_mode = CacheMode::kRefresh;
@@ -230,7 +211,7 @@ TEST(Threads, none_is_started_when_the_caller_brings_an_executor) {
   ASSERT_TRUE(model) << model.error().message;
   auto session = Session::Create(**model, *dispatch, {});
   ASSERT_TRUE(session) << session.error().message;
-  const long calls = executor.calls();
+  const int calls = executor.calls();
   const std::vector<TokenId> prompt = RandomTokens(40, (*model)->config().vocab, 1);
   GenerateOptions generate;
   generate.max_tokens = 4;

@@ -2,20 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include "core/test_executor.h"
+
 namespace tilewright {
 namespace {
 
-/// Says that it has workers and runs everything on the calling thread.
-class OneThread final : public Executor {
- public:
-  int workers() const override { return 4; }
-  void ParallelFor(int count, Task task, void* context) override {
-    for (int i = 0; i < count; ++i) task(context, i, 0);
-  }
-};
-
 TEST(HandOverTest, WorkersThatNeverRunAtTheSameTimeHandNothingOver) {
-  OneThread one;
+  test::CallersThread one(4);
   EXPECT_EQ(MeasureHandOverNs(one), 0);
   EXPECT_EQ(MeasureHandOverNs(SerialExecutor()), 0);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/test_executor.h"
 #include "tilewright/device.h"
 
 namespace tilewright {
@@ -31,22 +32,12 @@ TEST(ReferenceLoopTest, TakesAboutTheSameAgainAndNothingWhereThereIsNone) {
   EXPECT_EQ(ReferenceLoop(gpu).Us(SerialExecutor()), 0);
 }
 
-class Counting final : public Executor {
- public:
-  int workers() const override { return 3; }
-  void ParallelFor(int count, Task task, void* context) override {
-    ++regions, tasks += count;
-    for (int i = 0; i < count; ++i) task(context, i, i);
-  }
-  int regions = 0, tasks = 0;
-};
-
 TEST(ReferenceLoopTest, AsksEveryWorker) {
-  Counting executor;
+  test::CallersThread executor(3);
   static_cast<void>(ReferenceLoop(DetectCpuCappedAt(Isa::kAmx)).Us(executor));
-  if (executor.regions == 0) GTEST_SKIP() << "no AVX2";
-  EXPECT_EQ(executor.regions, 1);
-  EXPECT_EQ(executor.tasks, 3);
+  if (executor.calls() == 0) GTEST_SKIP() << "no AVX2";
+  EXPECT_EQ(executor.calls(), 1);
+  EXPECT_EQ(executor.tasks(), 3);
 }
 
 }  // namespace

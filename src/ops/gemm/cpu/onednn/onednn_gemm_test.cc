@@ -8,24 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "core/test_executor.h"
 #include "ops/gemm/test_problem.h"
 #include "tilewright/device.h"
 
 namespace tilewright {
 namespace {
-
-// A caller's executor that says it has four workers and runs everything on the calling thread.
-class CallersThread : public Executor {
- public:
-  int workers() const override { return 4; }
-  void ParallelFor(int count, Task task, void* context) override {
-    for (int i = 0; i < count; ++i) {
-      task(context, i, i % 4);
-      tasks += 1;
-    }
-  }
-  int tasks = 0;
-};
 
 std::ptrdiff_t ThreadsOfThisProcess() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
@@ -44,12 +32,12 @@ TEST(OneDnnGemm, StartsNoThreadAndLeavesTheCallersOpenMpAsItWas) {
   omp_set_num_threads(3);
   for (const GemmDesc& d : {Problem(1, 1000, 300), Problem(200, 1000, 300), Problem(900, 70, 64)}) {
     test::TestProblem problem(d, {});
-    CallersThread executor;
+    test::CallersThread executor(4);
     const auto threads = ThreadsOfThisProcess();
     EXPECT_EQ(problem.RunAndCheck(kernel, {}, executor), "") << problem.Repro();
     EXPECT_EQ(ThreadsOfThisProcess(), threads);
     EXPECT_EQ(omp_get_max_threads(), 3);
-    EXPECT_GE(executor.tasks, 4);  // there is work for every worker
+    EXPECT_GE(executor.tasks(), 4);  // there is work for every worker
   }
   omp_set_num_threads(before);
 }
