@@ -292,6 +292,8 @@ class Others(CliTest):
         self.assertGreater(one, weights)
         self.assertAlmostEqual(two - weights, 2 * (one - weights), delta=2)
         self.assertEqual(list(value['peaks']), ['i8', 'bf16', 'f32'])
+        for when in ('before', 'after'):
+            self.assertGreaterEqual(value[f'hand_over_ns_{when}'], 0)
         for peak in value['peaks'].values():
             self.assertGreater(peak['gop_s'], 0)
             self.assertTrue(peak['instruction'])
