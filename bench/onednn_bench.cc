@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -45,9 +46,14 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Small numbers: 0x3c.. patterns are finite in every type here.
+/// Small numbers: 0x3c.. patterns are finite in every type here. In pieces of a page, all threads at once.
 void Fill(const memory& target) {
-  std::memset(target.get_data_handle(), 0x3c, target.get_desc().get_size());
+  constexpr std::int64_t kPage = 4096;
+  char* const to = static_cast<char*>(target.get_data_handle());
+  const auto bytes = static_cast<std::int64_t>(target.get_desc().get_size());
+#pragma omp parallel for schedule(static)
+  for (std::int64_t at = 0; at < bytes; at += kPage)
+    std::memset(to + at, 0x3c, static_cast<std::size_t>(std::min(kPage, bytes - at)));
 }
 
 void Measure(const Options& o, int m, dnnl::engine& engine, dnnl::stream& stream) {
