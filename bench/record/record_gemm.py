@@ -6,8 +6,8 @@
 SHAPES.csv has the columns name, n, k (default: bench/shapes/smollm2_llama1b.csv); every shape is
 measured with the rows of --m and the weight types of --types. Ours is what `tilewright bench gemm`
 chooses from our own kernels after `tilewright tune` (--tune 0: without), oneDNN is bench/onednn_bench: matmul with weights
-packed in oneDNN's own layout, its threads left to the system or one bound to each core, whichever is faster.
-Both rotate over copies of the weights, as many bytes together (`cold_bytes` of `doctor --json`).
+packed in oneDNN's own layout, its threads left to the system or one bound to each core, whichever is faster;
+a shape is measured by both in turn, since a machine can change its speed within seconds. Both rotate over copies of the weights, as many bytes together (`cold_bytes` of `doctor --json`).
 
 Block formats multiply in int8 and are compared with oneDNN's u8 x s8 matmul, which has no block
 scales and reads 8 bits per weight: neither the same work nor the same bytes, so that column is a
@@ -18,7 +18,7 @@ Percent of peak: multiplications and additions against a loop over registers (in
 formats, bf16 for kernels that round to it); percent of bandwidth: bytes of the weights against reading memory; both measured in each
 round. More than 100 % of the bandwidth means that the weights stayed in the cache.
 
-Writes bench/results/NAME.json and NAME.md. Takes about a minute; --budget ends it after the round
+Writes bench/results/NAME.json and NAME.md. Takes some minutes; --budget ends it after the round
 that exceeds it.
 """
 
@@ -29,6 +29,7 @@ import csv
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,15 @@ OWN = ["--providers", "own"]  # oneDNN's kernels are among ours too
 BOUND = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
 
 
-def read_shapes(path: Path) -> list[tuple[int, int]]:
-    """Return n and k of all rows, each pair once."""
+def read_shapes(path: Path) -> dict[tuple[int, int], str]:
+    """Return the names of n and k of all rows, each pair once."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip() and line[0] != "#"]
-    shapes = [(int(row["n"]), int(row["k"])) for row in csv.DictReader(lines)]
+    shapes: dict[tuple[int, int], str] = {}
+    for row in csv.DictReader(lines):
+        shapes.setdefault((int(row["n"]), int(row["k"])), row["name"])
     if not shapes:
         common.fail(f"{path}: no shapes")
-    return list(dict.fromkeys(shapes))
+    return shapes
 
 
 class Recording:
@@ -75,12 +78,15 @@ class Recording:
         self.peaks["f32"].append(report["f32_gflop_s"])
         self.peaks["int8"].append(report["i8_gop_s"])
 
-    def measure_ours(self, type_name: str) -> None:
-        """One process over all shapes."""
+    def measure_ours(self, type_name: str, name: str, n: int, k: int) -> None:
+        """Measure one shape: one process."""
         a = self.arguments
-        command = [a.tilewright, "bench", "gemm", "--shapes", a.shapes, "--m", a.m, "--type", type_name, "--json"]
-        command += ["--precision", a.precision, *OWN]
-        report = common.run_json([*command, "--repeat", a.samples, "--threads", a.threads])
+        with tempfile.TemporaryDirectory(prefix="tilewright-record-") as folder:
+            shape = Path(folder) / "shape.csv"
+            shape.write_text(f"name,n,k\n{name},{n},{k}\n", encoding="utf-8")
+            command = [a.tilewright, "bench", "gemm", "--shapes", shape, "--m", a.m, "--type", type_name, "--json"]
+            command += ["--precision", a.precision, *OWN]
+            report = common.run_json([*command, "--repeat", a.samples, "--threads", a.threads])
         if "bf16" in report["peaks"]:
             self.peaks["bf16"].append(report["peaks"]["bf16"]["gop_s"])
         for row in report["rows"]:
@@ -88,17 +94,16 @@ class Recording:
             self.ours.setdefault(key, []).append(row["us_median"])
             self.rows[key] = row
 
-    def measure_theirs(self, type_name: str, shapes: list[tuple[int, int]]) -> None:
-        """Two processes for each shape."""
+    def measure_theirs(self, type_name: str, n: int, k: int) -> None:
+        """Measure one shape: two processes."""
         a = self.arguments
-        for n, k in shapes:
-            command = [a.onednn, "--type", type_name, "--m", a.m, "--n", n, "--k", k, "--rotate", self.cold_bytes]
-            for environment, found in zip(({}, BOUND), self.theirs):
-                for line in common.run([*command, "--samples", a.samples, "--threads", a.threads], environment).splitlines():
-                    row = json.loads(line)
-                    key = (type_name, row["m"], n, k)
-                    found.setdefault(key, []).append(row["us_median"])
-                    self.implementations[key] = row["implementation"]
+        command = [a.onednn, "--type", type_name, "--m", a.m, "--n", n, "--k", k, "--rotate", self.cold_bytes]
+        for environment, found in zip(({}, BOUND), self.theirs):
+            for line in common.run([*command, "--samples", a.samples, "--threads", a.threads], environment).splitlines():
+                row = json.loads(line)
+                key = (type_name, row["m"], n, k)
+                found.setdefault(key, []).append(row["us_median"])
+                self.implementations[key] = row["implementation"]
 
     def report_row(self, key: Key) -> dict[str, Any]:
         """Return one row of the result."""
@@ -210,12 +215,11 @@ def main() -> None:
     done = 0
     for done in range(1, arguments.rounds + 1):
         recording.machine()
-        waiting = baselines.copy()  # each is measured once a round
-        for name in types:
-            recording.measure_ours(name)
-            if (baseline := baseline_of(name, arguments.precision)) in waiting:
-                waiting.remove(baseline)
-                recording.measure_theirs(baseline, shapes)
+        for (n, k), name in shapes.items():
+            for type_name in types:
+                recording.measure_ours(type_name, name, n, k)
+            for baseline in baselines:
+                recording.measure_theirs(baseline, n, k)
         print(f"round {done} of {arguments.rounds}, {time.monotonic() - start:.0f} s", file=sys.stderr)
         if time.monotonic() - start > arguments.budget:
             break
