@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -763,6 +764,29 @@ TEST(GemmInt8Model, PredictsMoreTimeForMoreWorkAndPrefersTheFasterInstructionSet
       more = p;
       more.n = 4096;
       EXPECT_GT(kernel->EstimateUs(more, {.kernel = kernel}, device), us);
+    }
+  }
+}
+
+TEST(GemmInt8Model, GivesOneRowThatWaitsForMemoryToTheBestInstructionSet) {
+  DeviceSpec device;
+  device.cores = 16, device.read_gb_s = 1;
+  device.features = kFeatureAvx2 | kFeatureAvx512 | kFeatureAvx512Vnni;
+  for (const DataType type : Types()) {
+    GemmDesc p;
+    p.m = 1, p.n = 16384, p.k = 2048, p.type_b = type;
+    double best = 0, others = std::numeric_limits<double>::infinity();
+    for (Kernel* kernel : DenseKernels()) {
+      if (kernel->desc().type_a != Bit(p.type_a) || kernel->desc().type_b != Bit(type)) continue;
+      const double us = kernel->EstimateUs(p, {.kernel = kernel}, device);
+      if ((kernel->info().features & kFeatureAvx512Vnni) != 0) {
+        best = us;
+      } else {
+        others = std::min(others, us);
+      }
+    }
+    if (best != 0) {
+      EXPECT_LT(best, others) << DataTypeName(type);
     }
   }
 }
