@@ -19,7 +19,12 @@ void TileFixed(const PairTile& tile) {
   __m512 sum[R][P] = {};
   const std::uint32_t* a = tile.a;
   const std::uint8_t* b = tile.b;
+  const std::uint8_t* next = tile.next;
   for (int i = 0; i < tile.pairs; ++i, a += kTileRows, b += 4 * kPanelCols) {
+    if (next != nullptr) {
+      __builtin_prefetch(next, 0, 2);
+      next += 4 * kPanelCols;
+    }
     __m512i weights[P];
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
