@@ -46,7 +46,7 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Small numbers: 0x3c.. patterns are finite in every type here. In pieces of a page, all threads at once.
+/// Small numbers: 0x3c.. patterns are finite in every type here. By all threads, since gigabytes are touched for the first time.
 void Fill(const memory& target) {
   constexpr std::int64_t kPage = 4096;
   char* const to = static_cast<char*>(target.get_data_handle());

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Records every number of the README that this machine can give: the small model beside llama.cpp, startup,
 # GEMM, single operations, records and the artifact store; with a GPU also whole models there, single operations beside cuBLASLt, many sequences, the
-# timeline of a token, and every CUDA kernel. About 20 minutes when quiet, and as many more with a GPU.
+# timeline of a token, and every CUDA kernel. About 25 minutes when quiet, and as many more with a GPU.
 # Usage: bench/record/record_all.sh [BUILD [MODEL [LLAMA...]]]
 #   BUILD   build folder with cli/tilewright and bench/ (default: the repository's build/)
 #   MODEL   GGUF file (default: BUILD/models/SmolLM2-135M-Instruct.Q4_1.gguf)

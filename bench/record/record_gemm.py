@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Record the GEMM kernels that the library chooses and oneDNN's, alternating in one run.
+"""Record those of our own GEMM kernels that the library chooses and oneDNN's, alternating in one run.
 
     record_gemm.py [SHAPES.csv] --tilewright build/cli/tilewright --onednn build/bench/onednn_bench
 
 SHAPES.csv has the columns name, n, k (default: bench/shapes/smollm2_llama1b.csv); every shape is
 measured with the rows of --m and the weight types of --types. Ours is what `tilewright bench gemm`
 chooses from our own kernels after `tilewright tune` (--tune 0: without), oneDNN is bench/onednn_bench: matmul with weights
-packed in oneDNN's own layout, its threads left to the system or one bound to each core, whichever is faster;
-a shape is measured by both in turn, since a machine can change its speed within seconds. Both rotate over copies of the weights, as many bytes together (`cold_bytes` of `doctor --json`).
+packed in oneDNN's own layout, its threads left to the system or bound to cores, whichever is faster. A shape
+is measured by both in turn, and the ratio is the median of the rounds', since a machine can change its speed
+within seconds. Both rotate over copies of the weights, as many bytes together (`cold_bytes` of `doctor --json`).
 
 Block formats multiply in int8 and are compared with oneDNN's u8 x s8 matmul, which has no block
 scales and reads 8 bits per weight: neither the same work nor the same bytes, so that column is a
@@ -28,6 +29,7 @@ import argparse
 import csv
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -40,6 +42,7 @@ import common
 Key = tuple[str, int, int, int]  # type, m, n, k
 
 OWN = ["--providers", "own"]  # oneDNN's kernels are among ours too
+FREE = {"OMP_PROC_BIND": "false"}
 BOUND = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
 
 
@@ -98,7 +101,7 @@ class Recording:
         """Measure one shape: two processes."""
         a = self.arguments
         command = [a.onednn, "--type", type_name, "--m", a.m, "--n", n, "--k", k, "--rotate", self.cold_bytes]
-        for environment, found in zip(({}, BOUND), self.theirs):
+        for environment, found in zip((FREE, BOUND), self.theirs):
             for line in common.run([*command, "--samples", a.samples, "--threads", a.threads], environment).splitlines():
                 row = json.loads(line)
                 key = (type_name, row["m"], n, k)
@@ -125,14 +128,14 @@ class Recording:
         }
         other = (baseline_of(type_name, self.arguments.precision), m, n, k)
         if other in self.theirs[0]:
-            free, bound = (common.summarize(found[other]) for found in self.theirs)
-            theirs = min(free, bound, key=lambda figures: figures["median"])
+            free, bound = (found[other] for found in self.theirs)
+            theirs = min(free, bound, key=statistics.median)
             report["onednn"] = {
                 "type": other[0],
-                "us": theirs,
+                "us": common.summarize(theirs),
                 "threads_bound": theirs is bound,
                 "implementation": self.implementations[other],
-                "ratio": round(theirs["median"] / us["median"], 3),
+                "ratio": round(statistics.median(t / o for t, o in zip(theirs, self.ours[key])), 3),
             }
         return report
 
@@ -187,7 +190,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--samples", type=int, default=5, help="samples of each row per round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--budget", type=float, default=40, help="seconds after which no new round begins")
+    parser.add_argument("--budget", type=float, default=300, help="seconds after which no new round begins")
     common.add_tuning(parser, "8s")
     parser.add_argument("--name", help="of the result (default: gemm-FILE)")
     arguments = parser.parse_args()

@@ -259,6 +259,7 @@ struct Run {
 
 struct Cell {
   int pair, block, split;
+  int next;  // the pair that the worker most likely multiplies next; `pair` where nothing is known
 };
 
 // Order of the tasks: with swizzle s, 2^s neighbouring panel pairs share the pass over the row
@@ -271,7 +272,8 @@ Cell CellOf(int task, int pairs, int blocks, int swizzle) {
   const int first = task / (group * blocks) * group;
   const int rest = task % (group * blocks);
   const int width = Min(group, pairs - first);
-  return {first + rest % width, rest / width, split};
+  const int pair = first + rest % width;
+  return {pair, rest / width, split, pair};
 }
 
 void SplitRange(const Run& run, int split, int* begin, int* end) {
@@ -319,15 +321,15 @@ void Finish(const Run& run, int pair, int row, int rows, float* acc, int ld) {
       {run.args, run.first_row + row, rows, col, Min(kPairCols, run.n - col), acc, ld, false});
 }
 
-// Bytes of a panel up to which the next pair is fetched beside a single tile of rows too. Longer ones the processor fetches
-// better alone: 4, 8 and 12 rows on two cores of a Zen 5, k of 576 1.11 to 1.16 times as fast so, of 768 to 1024 1.01 to
-// 1.10, of 1280 0.97 to 1.01, of 1536 to 8192 0.87 to 1.0.
+// Bytes of a panel up to which the first panel of the next pair is fetched beside a single tile of rows too. Longer ones
+// the processor fetches better alone: 4, 8 and 12 rows on two cores of a Zen 5, k of 576 1.11 to 1.16 times as fast so,
+// of 768 to 1024 1.01 to 1.10, of 1280 0.97 to 1.01, of 1536 to 8192 0.87 to 1.0.
 constexpr std::int64_t kShortPanel = 32 << 10;
 
 // Rows of A from row0 on, of one block, times a pair of bf16 panels. While the last two tiles of rows are multiplied, the
-// pair of panels `next` is fetched, one panel beside each: else the first tile of rows, which could multiply faster than
+// next pair of panels is fetched, one panel beside each: else the first tile of rows, which could multiply faster than
 // memory is read, would wait for it, and memory for the others.
-void MultiplyPairs(const Run& run, const Cell& cell, int next, int row0, int rows) {
+void MultiplyPairs(const Run& run, const Cell& cell, int row0, int rows) {
   alignas(64) float sums[kMaxTileRows * kPairCols];
   const GemmArgs& args = *run.args;
   const int tile_rows = run.tile_rows, words = CeilDiv(run.k, 2);
@@ -342,25 +344,26 @@ void MultiplyPairs(const Run& run, const Cell& cell, int next, int row0, int row
                 .out = sums,
                 .ld = kPairCols};
   if (to_d) tile.ld = args.d_layout.ld;
-  const bool fetches = next != cell.pair && (rows > tile_rows || run.panel_bytes <= kShortPanel);
+  const bool fetches =
+      cell.next != cell.pair && (rows > tile_rows || run.panel_bytes <= kShortPanel);
   for (int r = 0; r < rows; r += tile_rows, tile.a += std::int64_t{tile_rows} * words) {
     const int count = Min(tile_rows, rows - r);
     const int behind = CeilDiv(rows - r, tile_rows) - 1;  // tiles
-    if (fetches && behind < PanelsOf(run, next))
-      tile.next = static_cast<const std::uint8_t*>(args.b) + (2 * next + behind) * run.panel_bytes;
+    if (fetches && behind < PanelsOf(run, cell.next))
+      tile.next =
+          static_cast<const std::uint8_t*>(args.b) + (2 * cell.next + behind) * run.panel_bytes;
     if (to_d) tile.out = static_cast<float*>(args.d) + (run.first_row + row0 + r) * tile.ld + col;
     run.pairs_of_bf16->tile(count, panels, tile);
     if (!to_d) Finish(run, cell.pair, row0 + r, count, sums, kPairCols);
   }
 }
 
-// `next`: the pair of the task that follows.
-void Multiply(const Run& run, const Cell& cell, int next, int worker) {
+void Multiply(const Run& run, const Cell& cell, int worker) {
   alignas(64) float acc[kBlockRows * kPairCols];
   const int tile_rows = run.tile_rows;
   const int row0 = cell.block * run.block_rows;
   const int rows = Min(run.block_rows, run.rows - row0);
-  if (run.pairs_of_bf16 != nullptr) return MultiplyPairs(run, cell, next, row0, rows);
+  if (run.pairs_of_bf16 != nullptr) return MultiplyPairs(run, cell, row0, rows);
   const int panels = PanelsOf(run, cell.pair);
   int begin = 0, end = run.k;
   SplitRange(run, cell.split, &begin, &end);
@@ -455,9 +458,12 @@ Status PanelGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
     const int blocks = CeilDiv(run.rows, run.block_rows);
     const int cells = run.pairs * blocks;
     const int tasks = cells * run.splits;
+    const bool in_lanes = tasks >= 2 * workers;  // see RunInLanes; else a worker's next task is any
     RunInLanes(exec, tasks, [&](int task, int worker) {
-      const auto cell = [&](int at) { return CellOf(at, run.pairs, blocks, spec.swizzle); };
-      Multiply(run, cell(task), cell(Min(task + 1, tasks - 1)).pair, worker);
+      Cell cell = CellOf(task, run.pairs, blocks, spec.swizzle);
+      if (in_lanes && task + 1 < tasks)
+        cell.next = CellOf(task + 1, run.pairs, blocks, spec.swizzle).pair;
+      Multiply(run, cell, worker);
     });
     if (run.splits > 1) {
       exec.Run(cells, [&](int task, int) { Reduce(run, CellOf(task, run.pairs, blocks, 0)); });

@@ -129,8 +129,8 @@ struct PairTile {
   const std::uint8_t* b;   // a bf16 panel from its first pair on, the next `b_stride` bytes behind
   std::int64_t b_stride;
   int pairs;
-  const std::uint8_t*
-      next;    // of which 64 bytes are fetched into the L2 with every pair; nullptr: nothing is
+  // From here on 64 bytes are fetched into the L2 with every pair; nullptr: nothing is.
+  const std::uint8_t* next;
   float* out;  // [rows][ld], the first 16 * panels of each row written
   std::int64_t ld;
 };

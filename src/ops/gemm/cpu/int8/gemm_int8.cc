@@ -37,9 +37,10 @@ double QuadCost(const BlockFormat& format) {
   return quads >= 8 && format.sub_block == kBlock ? 0.77 : 0.92;
 }
 
-/// Time to read from memory by a lesser instruction set than the best of the device. One row, AVX2 over VNNI, two cores of a
-/// Zen 5 that share a last-level cache and two that do not, 16384 x 2048, 2048 x 8192 and 3072 x 2048 of q4_0: 1.04, 0.94
-/// and 1.03, 1.05, 1.25 and 0.99; 49152 x 2048 of q6_k: 1.06 and 1.10; 16384 x 2048 of q8_0: 1.35 and 2.07.
+/// Time to read weights from memory by any but the best instruction set of the device, over that by the best: enough to
+/// decide where the model finds that memory takes the time. One row, AVX2 over VNNI, two cores of a Zen 5 that share a
+/// last-level cache and two that do not, 16384 x 2048, 2048 x 8192 and 3072 x 2048 of q4_0: 1.04, 0.94 and 1.03, 1.05,
+/// 1.25 and 0.99; 49152 x 2048 of q6_k: 1.06 and 1.10; 16384 x 2048 of q8_0: 1.35 and 2.07.
 constexpr double kLesser = 1.04;
 
 /// Tasks of a worker where there are several row tiles; pieces of its lane where there is one.
