@@ -53,7 +53,8 @@ void AddExplain(CLI::App& app, int& exit_code) {
   word("--epilogue", words.epilogue, "none or gated-silu")->type_name("WHICH");
   word("--pack", words.pack_b, "Layout of the weights: any, plain or a kernel's own")
       ->type_name("NAME");
-  word("--precision,--activations", words.precision, "auto, f32, bf16 or int8")->type_name("TYPE");
+  word("--precision,--activations", words.precision, "auto, f32, bf16, int8 or w8a8")
+      ->type_name("TYPE");
   word("--guarantee", words.guarantee, "fastest, deterministic or batch-invariant")
       ->type_name("WHICH");
   verb->add_option("--set", words.set, "Any field of the problem, as quant_b=k/128")
