@@ -18,6 +18,10 @@ static_assert(kAccFloats >= kGemvMaxRows * kPairCols);
 /// a Zen 5, us, 4096 x 4096 782 and 703, 16384 x 2048 1,475 and 1,366, 2048 x 8192 731 and 664, 128256 x 4096 22,700 and 21,400.
 constexpr double kNarrow = 1.08;
 
+/// Time of weights in blocks, and of plain ones that are not fetched as usual, over that of memory. One row of q8_0 on two
+/// cores of a Zen 5 takes 1.04 to 1.2 times as long as by int8, two rows 1.5 to 1.75 times; q4_0 0.9 to 1.06 times.
+constexpr double kBlocks = 1.06, kUnusual = 1.05;
+
 /// Behind the number of threads.
 constexpr std::size_t kAheadWord = 1, kPanelsWord = 2;
 /// KiB. Weights of bf16 from memory, one row, a Xeon with AMX, us with 4, 8, 16 and 32 KiB ahead, with eight panels side
@@ -33,6 +37,14 @@ constexpr std::size_t kAheadWord = 1, kPanelsWord = 2;
 /// where it loses is the default, the other is tuned for. On two cores of a Zen 4 all are alike, and
 /// of a Zen 5 within a tenth.
 constexpr int kAhead = 16;
+/// Of two and three rows, and by AVX2. Two cores of a Zen 5, us with 4, 8, 16 and 32 KiB ahead and with none:
+///
+///     1 thread,  2 rows,  2048 x 8192 of bf16   984   962  1,023  1,017  1,185
+///     1 thread,  3 rows, 16384 x 2048 of bf16 2,086 1,855  1,967  2,002  2,963
+///     2 threads, 2 rows,  2048 x 8192 of bf16   664   670    662    668    724
+///     2 threads, 3 rows, 16384 x 2048 of bf16 1,374 1,385  1,443  1,427  1,606
+///     2 threads, 2 rows,  8192 x 2048 of f16    655   651    662    661    727
+constexpr int kNarrowAhead = 8;
 constexpr ConfigField kFields[] = {
     kThreadsField[0],
     {.name = "ahead", .least = 1, .most = 1024, .optional = true},              ///< in KiB
@@ -42,7 +54,10 @@ constexpr ConfigField kFields[] = {
 int Min(int a, int b) { return a < b ? a : b; }
 
 /// KiB ahead that plain weights are fetched where nothing was measured.
-int UsualAhead(const DeviceSpec& device) { return device.Has(kFeatureAmxTile) ? kAhead : 0; }
+int UsualAhead(const GemmDesc& p, const DeviceSpec& device) {
+  if (device.Has(kFeatureAmxTile)) return kAhead;
+  return p.m > 1 || !device.Has(kFeatureAvx512) ? kNarrowAhead : 0;
+}
 
 struct Scratch {
   std::int64_t ld_sums;
@@ -170,8 +185,8 @@ double PanelGemv::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
       flops / (device.f32_gflop_s * config_.isa.relative_rate * 0.8 * busy) * 1e-3;
   const bool plain = FindFormat(config_.type_b) == nullptr;
   const bool as_usual =
-      spec.config.words[kAheadWord] == UsualAhead(device) && spec.config.words[kPanelsWord] == 0;
-  const double waits = !plain || as_usual ? 1 : 1.05;
+      spec.config.words[kAheadWord] == UsualAhead(p, device) && spec.config.words[kPanelsWord] == 0;
+  const double waits = !plain ? kBlocks : as_usual ? 1 : kUnusual;
   const bool narrow = device.Has(kFeatureAvx512) && (config_.isa.features & kFeatureAvx512) == 0;
   const double memory_us = (narrow ? kNarrow : 1) * bytes / ReadRate(device, bytes) * 1e-3;
   return waits * (compute_us > memory_us ? compute_us : memory_us) + 1.5;

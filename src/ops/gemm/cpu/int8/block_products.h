@@ -90,8 +90,9 @@ template <class Block>
 constexpr bool kGainsAbreast = Vec::kAbreast > 1 && PanelCodeBits(Block::kFormat) > 3 &&
                                (Block::kFormat.scale != Factor::kPowerOfTwo);
 
-/// How many blocks ahead they are fetched, into the L2. Bytes are faster as the processor fetches them itself
-/// (q8_0 as above, none, 4, 8 and 16 blocks ahead: 1,319, 1,394, 1,446, 1,465; q4_0: 830, 752, 825, 790).
+/// How many blocks ahead they are fetched, into the L2. Of four panels bytes are faster as the processor fetches them
+/// itself (q8_0 as above, none, 4, 8 and 16 blocks ahead: 1,319, 1,394, 1,446, 1,465; q4_0: 830, 752, 825, 790), of the
+/// two by AVX2 they are not (16384 x 2048 of q8_0, one thread of a Zen 5: none 1,935 us, 4 blocks ahead 1,168).
 constexpr int kBlocksAbreast = 4;
 
 /// The block `distance` blocks beyond the first one of `panel`.
@@ -131,7 +132,7 @@ inline __attribute__((always_inline)) void Prefetch(const PanelCursor<kAbreast>&
     return line < kOfCodes ? ahead.codes + 64 * line : ahead.factors + 64 * (line - kOfCodes);
   };
   if constexpr (kAbreast) {
-    if (PanelCodeBits(Block::kFormat) == 8) return;
+    if (PanelCodeBits(Block::kFormat) == 8 && Vec::kAbreast > 2) return;
     constexpr int kPanels = Vec::kColumns == kPanelColumns ? L : 1;
     TILEWRIGHT_UNROLL
     for (int l = 0; l < kPanels; ++l) {

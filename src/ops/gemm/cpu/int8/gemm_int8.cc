@@ -10,6 +10,7 @@
 #include "core/parallel.h"
 #include "core/shrinking_tasks.h"
 #include "ops/gemm/base/packs.h"
+#include "ops/gemm/cpu/common.h"
 #include "ops/gemm/cpu/int8/arrange.h"
 #include "ops/gemm/cpu/int8/gemm_int8_grouped.h"
 #include "ops/gemm/cpu/int8/pack.h"
@@ -267,9 +268,8 @@ double GemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
   const double gop = 2e-9 * problem.m * problem.n * problem.k * cost;
   const double compute_us = gop / (PeakOn(isa_, device) * workers) * 1e6;
   const double bytes = static_cast<double>(PackedSize(format_, problem.n, problem.k));
-  const double read_gb_s =
-      bytes * 2 <= static_cast<double>(device.llc_bytes) ? 3 * device.read_gb_s : device.read_gb_s;
-  const double memory_us = (IsBest(isa_, device) ? 1 : kLesser) * bytes / read_gb_s * 1e-3;
+  const double memory_us =
+      (IsBest(isa_, device) ? 1 : kLesser) * bytes / gemm::ReadRate(device, bytes) * 1e-3;
   const std::int64_t elements = static_cast<std::int64_t>(problem.m) * problem.k;
   const bool serial = elements <= kSerialQuantise;
   const double element_us = problem.type_a == DataType::kI8X32 ? kArrangeUs : kQuantiseUs;
