@@ -41,7 +41,8 @@ double QuadCost(const BlockFormat& format) {
 /// Time to read weights from memory by any but the best instruction set of the device, over that by the best: enough to
 /// decide where the model finds that memory takes the time. One row, AVX2 over VNNI, two cores of a Zen 5 that share a
 /// last-level cache and two that do not, 16384 x 2048, 2048 x 8192 and 3072 x 2048 of q4_0: 1.04, 0.94 and 1.03, 1.05,
-/// 1.25 and 0.99; 49152 x 2048 of q6_k: 1.06 and 1.10; 16384 x 2048 of q8_0: 1.35 and 2.07.
+/// 1.25 and 0.99; 49152 x 2048 of q6_k: 1.06 and 1.10; 16384 x 2048 of q8_0: 1.35 and 2.07. Not of mxfp4, whose codes
+/// of a table take VNNI as long (16384 x 2048: 0.97 and 0.77).
 constexpr double kLesser = 1.04;
 
 /// Tasks of a worker where there are several row tiles; pieces of its lane where there is one.
@@ -268,8 +269,8 @@ double GemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
   const double gop = 2e-9 * problem.m * problem.n * problem.k * cost;
   const double compute_us = gop / (PeakOn(isa_, device) * workers) * 1e6;
   const double bytes = static_cast<double>(PackedSize(format_, problem.n, problem.k));
-  const double memory_us =
-      (IsBest(isa_, device) ? 1 : kLesser) * bytes / gemm::ReadRate(device, bytes) * 1e-3;
+  const bool lesser = !IsBest(isa_, device) && format_.scale != Factor::kPowerOfTwo;
+  const double memory_us = (lesser ? kLesser : 1) * bytes / gemm::ReadRate(device, bytes) * 1e-3;
   const std::int64_t elements = static_cast<std::int64_t>(problem.m) * problem.k;
   const bool serial = elements <= kSerialQuantise;
   const double element_us = problem.type_a == DataType::kI8X32 ? kArrangeUs : kQuantiseUs;
