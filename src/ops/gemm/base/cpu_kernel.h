@@ -42,6 +42,13 @@ std::size_t MostBytes(const LaunchSpec& spec, const DeviceSpec& device, const By
   return most;
 }
 
+/// GB/s at which `bytes` are read call after call: what fits the last-level cache comes about four
+/// times as fast as memory.
+inline double ReadRate(const DeviceSpec& device, double bytes) {
+  return bytes < static_cast<double>(device.llc_bytes) / 2 ? 4 * device.read_gb_s
+                                                           : device.read_gb_s;
+}
+
 /// kInvalidArgument unless `a` has offsets that ascend from 0 to its rows, as kernels of groups need
 /// that write to the rows which they name. An operation in front has computed them.
 Status CheckOffsets(const MatrixLayout& a, std::string_view kernel);

@@ -41,13 +41,6 @@ struct IsaTraits {
   double relative_rate = 1;  ///< of DeviceSpec::f32_gflop_s, or bf16_gflop_s, that it reaches
 };
 
-/// GB/s at which `bytes` are read call after call: what fits the last-level cache comes about four
-/// times as fast as memory.
-inline double ReadRate(const DeviceSpec& device, double bytes) {
-  return bytes < static_cast<double>(device.llc_bytes) / 2 ? 4 * device.read_gb_s
-                                                           : device.read_gb_s;
-}
-
 /// Workers that a launch on `stream` can occupy.
 inline int Workers(Stream stream) {
   return stream.exec().workers() > 0 ? stream.exec().workers() : 1;

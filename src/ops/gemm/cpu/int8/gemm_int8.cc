@@ -10,7 +10,6 @@
 #include "core/parallel.h"
 #include "core/shrinking_tasks.h"
 #include "ops/gemm/base/packs.h"
-#include "ops/gemm/cpu/common.h"
 #include "ops/gemm/cpu/int8/arrange.h"
 #include "ops/gemm/cpu/int8/gemm_int8_grouped.h"
 #include "ops/gemm/cpu/int8/pack.h"
