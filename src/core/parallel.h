@@ -24,6 +24,13 @@ constexpr std::int64_t RangeCount(std::int64_t total, std::int64_t grain, int wo
   return ranges < workers ? ranges : std::min<std::int64_t>(4 * workers, total);
 }
 
+inline constexpr int kMostLanes = 64;
+
+/// Whether the tasks that a worker takes follow each other when RunInLanes runs `count` of them: else each takes any.
+constexpr bool KeepsLanes(int workers, int count) {
+  return count >= 2 * std::min(workers, kMostLanes);
+}
+
 /// Runs f(task, worker) for `count` tasks such that workers keep to places of their own: worker w of W begins
 /// with task w * count / W and goes on from there, and takes tasks of the next worker once its own are done. So what
 /// one loop over rows writes is read by the worker that wrote it in another loop over them, where it is in that
@@ -32,9 +39,8 @@ constexpr std::int64_t RangeCount(std::int64_t total, std::int64_t grain, int wo
 /// Executor::Run. Allocates nothing.
 template <class F>
 void RunInLanes(Executor& executor, int count, F&& f) {
-  constexpr int kMostLanes = 64;
   const int lanes = std::min(executor.workers(), kMostLanes);
-  if (lanes <= 1 || count < 2 * lanes) return executor.Run(count, f);
+  if (lanes <= 1 || !KeepsLanes(lanes, count)) return executor.Run(count, f);
   struct alignas(64) Lane {
     std::atomic<int> next;
     int end;

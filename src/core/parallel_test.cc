@@ -68,6 +68,9 @@ TEST(RunInLanesTest, FewTasksAreTheExecutorsOwn) {
   std::vector<int> workers;
   RunInLanes(executor, 7, [&](int, int worker) { workers.push_back(worker); });
   EXPECT_EQ(workers, (std::vector{0, 1, 2, 3, 0, 1, 2}));
+  EXPECT_FALSE(KeepsLanes(4, 7));
+  EXPECT_TRUE(KeepsLanes(4, 8));
+  EXPECT_TRUE(KeepsLanes(100, 2 * kMostLanes));
 }
 
 TEST(RunInLanesTest, EveryTaskRunsOnce) {

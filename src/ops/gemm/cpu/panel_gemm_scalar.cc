@@ -458,7 +458,7 @@ Status PanelGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
     const int blocks = CeilDiv(run.rows, run.block_rows);
     const int cells = run.pairs * blocks;
     const int tasks = cells * run.splits;
-    const bool in_lanes = tasks >= 2 * workers;  // see RunInLanes; else a worker's next task is any
+    const bool in_lanes = KeepsLanes(workers, tasks);
     RunInLanes(exec, tasks, [&](int task, int worker) {
       Cell cell = CellOf(task, run.pairs, blocks, spec.swizzle);
       if (in_lanes && task + 1 < tasks)
