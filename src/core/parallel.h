@@ -24,6 +24,12 @@ constexpr std::int64_t RangeCount(std::int64_t total, std::int64_t grain, int wo
   return ranges < workers ? ranges : std::min<std::int64_t>(4 * workers, total);
 }
 
+/// Into how many parts each of `count` pieces of work is cut, `most` at most, so that all workers have something to
+/// do: with one piece they would wait for the worker that has it. Four tasks for each worker, as above.
+constexpr int PartsOfEach(int count, int workers, int most) {
+  return workers == 1 ? 1 : std::clamp((4 * workers + count - 1) / count, 1, most);
+}
+
 inline constexpr int kMostLanes = 64;
 
 /// Whether the tasks that a worker takes follow each other when RunInLanes runs `count` of them: else each takes any.

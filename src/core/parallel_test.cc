@@ -28,6 +28,15 @@ TEST(ParallelRangesTest, WithARangeForEachWorkerTheyAreAMultipleOfTheWorkers) {
   EXPECT_EQ(RangeCount(20, 1, 16), 20);
 }
 
+TEST(PartsOfEachTest, FewPiecesAreCutForAllWorkersAndManyAreNot) {
+  EXPECT_EQ(PartsOfEach(1, 16, 100), 64);
+  EXPECT_EQ(PartsOfEach(1, 16, 7), 7);
+  EXPECT_EQ(PartsOfEach(43, 16, 100), 2);
+  EXPECT_EQ(PartsOfEach(64, 16, 100), 1);
+  EXPECT_EQ(PartsOfEach(1000, 16, 100), 1);
+  EXPECT_EQ(PartsOfEach(1, 1, 100), 1);
+}
+
 TEST(ParallelRangesTest, EveryElementIsInOneRange) {
   const auto pool = MakeThreadPool(3);
   for (const std::int64_t total : {0, 1, 7, 12, 100}) {

@@ -231,7 +231,7 @@ Status GroupedPanelGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec,
     RunInLanes(exec, cutter.tiles(), [&](int tile, int) {
       const Piece& piece = PieceAt(pieces, count, &Piece::first_tile, tile);
       const int row = (tile - piece.first_tile) * tile_rows;
-      StageTile(staging, piece.first_row + row, Min(tile_rows, piece.rows - row), tile);
+      StageTile(staging, piece.first_row + row, Min(tile_rows, piece.rows - row), tile, 0, shape.k);
     });
     std::int64_t rows = 0;
     for (int i = 0; i < count; ++i) rows += pieces[i].rows;

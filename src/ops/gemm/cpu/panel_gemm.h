@@ -38,8 +38,9 @@ struct Staging {
   const PairOps* pairs =
       nullptr;  ///< if given, `out` is [tile][pair of k][tile_rows] as it stages them
 };
-/// Tile `tile`: `rows` rows from `first_row`, or those that A's indices name there.
-void StageTile(const Staging& staging, int first_row, int rows, int tile);
+/// k `first_k` .. of tile `tile`, `count` of them: `rows` rows from `first_row`, or those that A's indices name there.
+/// With `pairs` first_k is even.
+void StageTile(const Staging& staging, int first_row, int rows, int tile, int first_k, int count);
 
 /// Rows of a task: 144 rows x 256 k of staged A are 147 KB, which stays in the L2 beside the panels.
 inline constexpr int kBlockRows = 144;

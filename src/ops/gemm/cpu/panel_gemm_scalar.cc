@@ -14,6 +14,8 @@ namespace {
 constexpr int kSplitUnit = 64;
 constexpr int kMaxSplits = 16;
 constexpr int kMaxTileRows = 12;
+/// k of a row, at least, of a task that stages.
+constexpr int kStageUnit = 128;
 
 int Min(int a, int b) { return a < b ? a : b; }
 int Max(int a, int b) { return a > b ? a : b; }
@@ -42,34 +44,33 @@ void DecodePlain(const GemmArgs& args, int panel, int k0, int k, float* out) {
 
 }  // namespace
 
-void StageTile(const Staging& s, int first_row, int rows, int tile) {
+void StageTile(const Staging& s, int first_row, int rows, int tile, int first_k, int count) {
   const MatrixLayout& a = s.args->a_layout;
-  const int k = a.cols;
   if (s.pairs != nullptr) {
-    auto* tile_out = reinterpret_cast<std::uint32_t*>(s.out) +
-                     static_cast<std::int64_t>(tile) * CeilDiv(k, 2) * s.tile_rows;
+    auto* out = reinterpret_cast<std::uint32_t*>(s.out) +
+                (static_cast<std::int64_t>(tile) * CeilDiv(a.cols, 2) + first_k / 2) * s.tile_rows;
     for (int r = 0; r < rows; ++r) {
       const std::int64_t row = a.idxs != nullptr ? a.idxs[first_row + r] : first_row + r;
-      s.pairs->stage(static_cast<const float*>(s.args->a) + row * a.ld, k, tile_out + r);
+      s.pairs->stage(static_cast<const float*>(s.args->a) + row * a.ld + first_k, count, out + r);
     }
     return;
   }
-  float* out = s.out + static_cast<std::int64_t>(tile) * k * s.tile_rows;
+  float* out = s.out + (static_cast<std::int64_t>(tile) * a.cols + first_k) * s.tile_rows;
   const bool row_major = a.order == Order::kRowMajor;
   const std::int64_t row_stride = row_major ? a.ld : 1;
   const std::int64_t k_stride = row_major ? 1 : a.ld;
-  const auto* base = static_cast<const std::uint8_t*>(s.args->a);
+  const auto* base = static_cast<const std::uint8_t*>(s.args->a) + 4 * first_k * k_stride;
   for (int r = 0; r < rows; ++r) {
     const std::int64_t row = a.idxs != nullptr ? a.idxs[first_row + r] : first_row + r;
     const std::uint8_t* source = base + 4 * row * row_stride;
     float* target = out + r;
     if (s.to_bf16) {
-      for (int i = 0; i < k; ++i) {
+      for (int i = 0; i < count; ++i) {
         target[static_cast<std::int64_t>(i) * s.tile_rows] =
             BF16ToF32(F32ToBF16(LoadAs<float>(source + 4 * i * k_stride)));
       }
     } else {
-      for (int i = 0; i < k; ++i) {
+      for (int i = 0; i < count; ++i) {
         target[static_cast<std::int64_t>(i) * s.tile_rows] =
             LoadAs<float>(source + 4 * i * k_stride);
       }
@@ -450,10 +451,14 @@ Status PanelGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
   Executor& exec = stream.exec();
   for (run.first_row = 0; run.first_row < shape.m; run.first_row += plan.stage_rows) {
     run.rows = Min(plan.stage_rows, shape.m - run.first_row);
-    const int tile_rows = run.tile_rows;
-    RunInLanes(exec, CeilDiv(run.rows, tile_rows), [&](int tile, int) {
+    const int tile_rows = run.tile_rows, tiles = CeilDiv(run.rows, tile_rows);
+    const int units = CeilDiv(shape.k, kStageUnit), parts = PartsOfEach(tiles, workers, units);
+    RunInLanes(exec, tiles * parts, [&](int index, int) {
+      const int tile = index / parts, part = index % parts;
+      const int first_k = units * part / parts * kStageUnit;
+      const int end_k = Min(units * (part + 1) / parts * kStageUnit, shape.k);
       StageTile(staging, run.first_row + tile * tile_rows,
-                Min(tile_rows, run.rows - tile * tile_rows), tile);
+                Min(tile_rows, run.rows - tile * tile_rows), tile, first_k, end_k - first_k);
     });
     const int blocks = CeilDiv(run.rows, run.block_rows);
     const int cells = run.pairs * blocks;

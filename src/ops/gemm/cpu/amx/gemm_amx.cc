@@ -24,8 +24,6 @@ namespace {
 
 /// Rows that are packed at a time, in bytes of packed activations.
 constexpr std::size_t kStageBytes = 16 << 20;
-/// Tasks of a worker at least that pack them.
-constexpr int kPackTasks = 4;
 /// Steps of a chunk at most: a pair of panels takes 36 KB of the L1 unpacked. (The tile unit's share
 /// with 512 rows, weights unpacked before: 71 % with chunks of 16 or 18 steps, 70 with 20, 68 with 12,
 /// 47 with 24, 56 with 128 and 128 rows at a time.)
@@ -361,7 +359,7 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
     const int rows = std::min(stage_rows, shape.m - first_row);
     const int tiles = CeilDiv(rows, kTileRowCount);
     const int steps_a = plan.chunk_steps / plan.steps_each, chunks = CeilDiv(plan.steps, steps_a);
-    const int parts = std::clamp(CeilDiv(kPackTasks * workers, tiles), 1, chunks);
+    const int parts = PartsOfEach(tiles, workers, chunks);
     RunInLanes(executor, tiles * parts, [&](int index, int) {
       const int tile = index / parts, part = index % parts, row = tile * kTileRowCount;
       const float* from = a + (first_row + row) * lda;

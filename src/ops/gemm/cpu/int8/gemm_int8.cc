@@ -47,6 +47,9 @@ constexpr double kLesser = 1.04;
 /// Tasks of a worker where there are several row tiles; pieces of its lane where there is one.
 constexpr int kTasksOfWorker = 8, kPiecesOfLane = 8;
 
+/// Blocks of a row, at least, of a task that quantises.
+constexpr int kFillBlocks = 4;
+
 /// From so many row tiles a worker on, each worker has rows of its own.
 constexpr int kTilesOfWorker = 8;
 
@@ -324,20 +327,29 @@ void GemmInt8::FillTiles(const Plan& plan, const GemmArgs& args, std::uint8_t* s
   const ArrangeFunction arrange = rounded ? ArrangeFunctionOf(format_.type) : nullptr;
   const std::int64_t lda = args.a_layout.ld;
   const std::size_t row_bytes = BytesOf(args.a_layout.type, lda);
-  const auto run = [&](int tile, int) {
+  const bool serial = static_cast<std::int64_t>(plan.m) * plan.blocks * kBlock <= kSerialQuantise;
+  const int units = CeilDiv(plan.blocks, kFillBlocks);
+  const int parts = serial ? 1 : PartsOfEach(plan.tiles, executor.workers(), units);
+  const auto fill = [&](int index, int) {
+    const int tile = index / parts, part = index % parts;
     const int row = plan.FirstRow(tile), rows = plan.FirstRow(tile + 1) - row;
-    std::uint8_t* to = scratch + static_cast<std::size_t>(row) * plan.row_bytes;
+    const int first = units * part / parts * kFillBlocks;
+    const int blocks = std::min(units * (part + 1) / parts * kFillBlocks, plan.blocks) - first;
+    std::uint8_t* to = scratch + static_cast<std::size_t>(row) * plan.row_bytes +
+                       static_cast<std::size_t>(first * rows * RecordBytes(format_));
     if (rounded) {
-      const auto* a = static_cast<const std::uint8_t*>(args.a);
-      arrange(a + static_cast<std::size_t>(row) * row_bytes, row_bytes, rows, plan.blocks, to);
+      const auto* a = static_cast<const BlockI8x32*>(args.a) + first;
+      arrange(reinterpret_cast<const std::uint8_t*>(a) + static_cast<std::size_t>(row) * row_bytes,
+              row_bytes, rows, blocks, to);
     } else {
-      quantise(static_cast<const float*>(args.a) + row * lda, lda, rows, plan.blocks, to);
+      quantise(static_cast<const float*>(args.a) + row * lda + first * kBlock, lda, rows, blocks,
+               to);
     }
   };
-  if (static_cast<std::int64_t>(plan.m) * plan.blocks * kBlock <= kSerialQuantise) {
-    for (int tile = 0; tile < plan.tiles; ++tile) run(tile, 0);
+  if (serial) {
+    for (int tile = 0; tile < plan.tiles; ++tile) fill(tile, 0);
   } else {
-    RunInLanes(executor, plan.tiles, run);
+    RunInLanes(executor, plan.tiles * parts, fill);
   }
 }
 

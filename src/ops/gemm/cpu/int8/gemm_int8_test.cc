@@ -361,6 +361,22 @@ TEST_P(GemmInt8, MatchesTheOracleForOddNumbersOfBlocks) {
   }
 }
 
+/// Few rows are quantised in pieces of their k, by all workers.
+TEST_P(GemmInt8, FewRowsOfManyBlocksMatchTheOracleOnEveryThreadCount) {
+  const Weights w = RandomWeights(type(), 19, k(299), 20);
+  for (Kernel* kernel : Runnable(type())) {
+    for (const int m : {1, 2, 7, 13}) {
+      if (kernel->info().features == 0 && m > 2) break;
+      const auto a = test::RandomFloats(static_cast<std::size_t>(m) * w.k, 21 + m);
+      const Expected want = Oracle(w, a, {}, {.m = m, .lda_extra = 3});
+      for (const int threads : {1, 2, 3}) {
+        const Call call{.m = m, .threads = threads, .lda_extra = 3};
+        ExpectMatches(Multiply(*kernel, w, a, {}, call), want, Repro(*kernel, w, call));
+      }
+    }
+  }
+}
+
 TEST_P(GemmInt8, ScalesAndAddsC) {
   const Weights w = RandomWeights(type(), 35, k(2), 3);
   const int m = 15;
