@@ -48,6 +48,20 @@ TEST_P(ThreadPoolTest, AWorkerNumberIsNeverUsedTwiceAtOnce) {
   EXPECT_EQ(clashes, 0);
 }
 
+/// A task waits until all have begun, so that no worker is late.
+TEST_P(ThreadPoolTest, TheFirstTasksAreDealtOutOneToEachWorker) {
+  const auto pool = MakeThreadPool(GetParam());
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    std::atomic<int> begun{0}, strayed{0};
+    pool->Run(pool->workers(), [&](int task, int worker) {
+      if (task != worker) ++strayed;
+      ++begun;
+      while (begun < pool->workers()) std::this_thread::yield();
+    });
+    ASSERT_EQ(strayed, 0);
+  }
+}
+
 TEST_P(ThreadPoolTest, JobsInQuickSuccessionDoNotMix) {
   const auto pool = MakeThreadPool(GetParam(), 5);
   // Each job writes its own number; a worker that is late by one job would write the wrong one or
