@@ -213,8 +213,9 @@ constexpr std::int64_t kTunedBatchReach = 4;
 
 /// Decides: pinned, else measured, else interpolated, else the model, else the reference kernel.
 /// `records` and `pins` may be nullptr. Interpolated means the spec of the smallest tuned batch
-/// above the request (LowerBound) within kTunedBatchReach, whatever the model predicts; it must be
-/// feasible at the exact shape, and its splits and swizzle are limited to those offered there.
+/// above the request (LowerBound) within kTunedBatchReach that is not provisional, whatever the
+/// model predicts; it must be feasible at the exact shape, and its splits and swizzle are limited
+/// to those offered there.
 /// source_batch() names it.
 /// If a layout is still open, the nearest batch over all layouts is used; among equally near ones,
 /// the faster. Ties in time are broken by name. If nothing is feasible, the error is kUnsupported

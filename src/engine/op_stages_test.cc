@@ -253,6 +253,24 @@ TEST(Records, DecideForAnyOperationExactlyAndByTheNextBatch) {
   EXPECT_EQ(pick({8, 50}).provenance(), Provenance::kModel);
 }
 
+TEST(Records, WhatAnUnfinishedSessionLeftSpeaksForNoOtherBatch) {
+  const OpRegistry<BlurOp> registry = Configurable();
+  const RecordScope here{"here", "", MeasurePolicy::kCold};
+  const std::string two = "swizzle=0 splits=1 rows=16 threads=2";
+  std::vector<Record> records = {Measured({8, 50}, "blur.tiled", two, 1.5)};
+  records[0].finished = false;
+  const auto pick = [&](std::int32_t rows) {
+    const auto tuned = BuildCache<BlurOp>(records, registry, here);
+    return *Choose(Look<BlurOp>({rows, 50}, registry, DeviceSpec{}), &tuned);
+  };
+  EXPECT_EQ(pick(8).provenance(), Provenance::kMeasured);
+  EXPECT_EQ(pick(5).provenance(), Provenance::kModel);
+  records.push_back(Measured({16, 50}, "blur.tiled", two, 3));
+  EXPECT_EQ(pick(5).source_batch(), 16);
+  EXPECT_EQ(pick(4).source_batch(), 16);
+  EXPECT_EQ(pick(3).provenance(), Provenance::kModel);  // out of reach
+}
+
 TEST(Records, TheDecisionStandsThoughAnotherCandidateWasMeasuredAHairFaster) {
   const OpRegistry<BlurOp> registry = Configurable();
   const RecordScope here{"here", "", MeasurePolicy::kCold};

@@ -260,6 +260,19 @@ struct Stages {
     return best;
   }
 
+  /// The smallest batch from that of `problem` on that a finished session decided, within reach. What an unfinished one
+  /// leaves is mostly what ran before: nothing that is known of its batch, less so of others. (8 rows times a head of
+  /// q6_k on 16 threads of a Xeon ran by tiles of AMX, which the model picks for 16 rows: 1,964 us, by VNNI 1,321.)
+  static std::optional<Hit> DecidedAbove(const TunedSpecs<Op>& records, Desc problem) {
+    const std::int64_t reach = kTunedBatchReach * BatchOf(problem);
+    std::optional<Hit> hit = records.LowerBoundHit(problem);
+    while (hit && hit->spec.provisional && hit->batch < reach) {
+      SetBatch(problem, hit->batch + 1);
+      hit = records.LowerBoundHit(problem);
+    }
+    return hit && !hit->spec.provisional && hit->batch <= reach ? hit : std::nullopt;
+  }
+
   /// The smallest tuned batch above within reach, over all layouts. (One row would else run by what
   /// is fastest for 512, where only those were tuned: tiles of AMX decode at 17.7 tokens a second where
   /// the model's pick makes 21.2.) Taking the largest below where the scaled
@@ -272,10 +285,8 @@ struct Stages {
     const std::vector<Desc> keys = Traits::LookupKeys(candidates);
     bool above_all = true;
     for (const Desc& problem : keys) {
-      std::optional<Hit> hit = records->LowerBoundHit(problem);
-      above_all = above_all && !hit;
-      if (hit && hit->batch > kTunedBatchReach * BatchOf(problem)) hit.reset();
-      Consider(best, Transfer(candidates, hit), BatchOf(problem));
+      above_all = above_all && !records->LowerBoundHit(problem);
+      Consider(best, Transfer(candidates, DecidedAbove(*records, problem)), BatchOf(problem));
     }
     if (!above_all || policy != DispatchPolicy::kReuse) return best;
     for (const Desc& problem : keys) {
