@@ -383,7 +383,7 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
                       row.batch, bytes * 1e-6, bytes / floor.ReadSeconds(bytes) * 1e-9));
     }
     Out(fmt::format("peaks: {}\n", PeaksText(floor.peaks)));
-    if (floor.hand_over_ns.back() > 0) {
+    if (floor.hand_over_ns.front() > 0 && floor.hand_over_ns.back() > 0) {
       Out(fmt::format(
           "a worker sees what another wrote after {:.0f} ns before the runs, {:.0f} ns after\n",
           floor.hand_over_ns.front(), floor.hand_over_ns.back()));

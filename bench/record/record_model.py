@@ -158,7 +158,7 @@ class Ours:
         self.device_class = report["device"]
         self.peak_instruction = report["peak_instruction"]
         self.read_gb_s.append(report["read_gb_s"])
-        self.hand_over_ns += [report["hand_over_ns_before"], report["hand_over_ns_after"]]
+        self.hand_over_ns += [ns for ns in (report["hand_over_ns_before"], report["hand_over_ns_after"]) if ns > 0]
         self.peak_gop_s.append(report["peak_gop_s"])
         for row in report["rows"]:
             kind = "prompt" if row["test"].startswith("pp") else "decode"
@@ -178,7 +178,8 @@ class Ours:
         if self.batch:
             report["batch"] = common.summarize(self.batch)
         report["read_gb_s"] = common.summarize(self.read_gb_s)
-        report["hand_over_ns"] = common.summarize(self.hand_over_ns)
+        if self.hand_over_ns:
+            report["hand_over_ns"] = common.summarize(self.hand_over_ns)
         report["peak_gop_s"] = common.summarize(self.peak_gop_s) | {"instruction": self.peak_instruction}
         return report
 
@@ -240,8 +241,9 @@ def make_table(
     read = common.summarize(ours.read_gb_s)
     floor = f"Floor: {common.spread(read, 1, ' GB/s read')}, "
     floor += f"{common.summarize(ours.peak_gop_s)['median']:.0f} Gop/s {ours.peak_instruction}, measured in each round."
-    if (hand_over := common.summarize(ours.hand_over_ns))["median"] > 0:
-        floor += f" A worker saw what another wrote after {common.spread(hand_over, 0, ' ns')}."
+    if ours.hand_over_ns:
+        seen = common.summarize(ours.hand_over_ns)
+        floor += f" A worker saw what another wrote after {common.spread(seen, 0, ' ns')}."
     return f"{title}\n\n{common.table(header, rows, left=(0, 6))}\n\n{floor}"
 
 
