@@ -15,6 +15,7 @@
 #include "ops/gemm/test_problem.h"
 #include "ops/gemm/test_registry.h"
 #include "tilewright/device.h"
+#include "tilewright/gemm_stages.h"
 
 namespace tilewright {
 namespace {
@@ -105,6 +106,30 @@ TEST(PanelKernels, AgreeBitwiseAcrossInstructionSetsAndLayouts) {
 
 // Activations with a single 1 pick one k of the weights: the product must be the decoded weight to
 // the bit.
+/// Where the model finds that memory takes the time, several kernels would do; what reads with the widest vectors and
+/// leaves weights as they are packed is the fastest.
+TEST(PlainWeights, OfFewRowsRunOnOurWidestPanelsWhereNothingWasTuned) {
+  DeviceSpec zen5;
+  zen5.features = kFeatureAvx2 | kFeatureAvx512 | kFeatureAvx512Vnni | kFeatureAvx512Bf16;
+  zen5.isa = Isa::kAvx512;
+  zen5.cores = 2;
+  zen5.l1d_bytes = 48 << 10, zen5.l2_bytes = 1 << 20, zen5.llc_bytes = 32 << 20;
+  zen5.read_gb_s = 49, zen5.f32_gflop_s = 271, zen5.bf16_gflop_s = 500, zen5.i8_gop_s = 1080;
+  for (const auto& [n, k] : {std::pair(2048, 2048), {3072, 2048}, {2048, 8192}, {16384, 2048}}) {
+    for (const int m : {4, 8, 12, 16, 24}) {
+      GemmDesc d;
+      d.m = m, d.n = n, d.k = k;
+      d.pack_b = kPackAny;
+      const auto checked = Validate(d);
+      ASSERT_TRUE(checked);
+      const auto choice = Choose(Feasible(*checked, AllKernels(), zen5), nullptr);
+      ASSERT_TRUE(choice);
+      EXPECT_EQ(choice->kernel().name(), "gemm.f32_f32_f32.tn.avx512.12x32.f32x16")
+          << m << " x " << n << " x " << k;
+    }
+  }
+}
+
 TEST(PackedWeights, DecodeToTheBitForEveryCodePoint) {
   for (Kernel* kernel : test::DenseKernels()) {
     const KernelDesc& desc = kernel->desc();

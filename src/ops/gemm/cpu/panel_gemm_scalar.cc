@@ -221,7 +221,7 @@ double PanelGemm::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   const double partial_bytes = plan.splits > 1 ? 8.0 * plan.splits * p.m * p.n : 0;
   const double rate = config_.pairs != nullptr ? device.bf16_gflop_s : device.f32_gflop_s;
   const double compute_us = flops / (rate * config_.isa.relative_rate * 0.85 * busy) * 1e-3;
-  const double memory_us = bytes / ReadRate(device, bytes) * 1e-3;
+  const double memory_us = ReadCost(config_.isa, device) * bytes / ReadRate(device, bytes) * 1e-3;
   const double stage_us = (config_.pairs != nullptr ? 0.2e-3 : 0.6e-3) * p.m * p.k / workers;
   return (compute_us > memory_us ? compute_us : memory_us) + stage_us +
          partial_bytes / ReadRate(device, partial_bytes) * 1e-3 + 3.0;

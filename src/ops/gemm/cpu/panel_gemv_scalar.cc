@@ -14,10 +14,6 @@ constexpr int kPiecesOfLane = 8;
 constexpr int kAccFloats = kAbreast * kPanelCols;
 static_assert(kAccFloats >= kGemvMaxRows * kPairCols);
 
-/// Time to read from memory by vectors of half the width of those that the processor has: weights of bf16, one row, two cores of
-/// a Zen 5, us, 4096 x 4096 782 and 703, 16384 x 2048 1,475 and 1,366, 2048 x 8192 731 and 664, 128256 x 4096 22,700 and 21,400.
-constexpr double kNarrow = 1.08;
-
 /// Time of weights in blocks, and of plain ones that are not fetched as usual, over that of memory. One row of q8_0 on two
 /// cores of a Zen 5 takes 1.04 to 1.2 times as long as by int8, two rows 1.5 to 1.75 times; q4_0 0.9 to 1.06 times.
 constexpr double kBlocks = 1.06, kUnusual = 1.05;
@@ -189,8 +185,7 @@ double PanelGemv::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   const bool as_usual =
       spec.config.words[kAheadWord] == UsualAhead(p, device) && spec.config.words[kPanelsWord] == 0;
   const double waits = !plain ? kBlocks : as_usual ? 1 : kUnusual;
-  const bool narrow = device.Has(kFeatureAvx512) && (config_.isa.features & kFeatureAvx512) == 0;
-  const double memory_us = (narrow ? kNarrow : 1) * bytes / ReadRate(device, bytes) * 1e-3;
+  const double memory_us = ReadCost(config_.isa, device) * bytes / ReadRate(device, bytes) * 1e-3;
   return waits * (compute_us > memory_us ? compute_us : memory_us) + 1.5;
 }
 
