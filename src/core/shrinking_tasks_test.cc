@@ -33,6 +33,12 @@ TEST(ShrinkingTasksTest, PiecesAreWithinTheirBounds) {
   EXPECT_EQ(capped.count(), 10);
 }
 
+TEST(ShrinkingTasksTest, PiecesOfAStreamAreLongEnoughToBeTaken) {
+  EXPECT_EQ(ShrinkingTasks::OfStream(36, 2, 8, 5760), ShrinkingTasks(36, 2, 6));
+  EXPECT_EQ(ShrinkingTasks::OfStream(36, 16, 8, 5760).count(), 16);  // a piece a lane
+  EXPECT_EQ(ShrinkingTasks::OfStream(1024, 2, 8, 64 << 10), ShrinkingTasks::InPieces(1024, 2, 8));
+}
+
 /// Whatever the numbers; a launch reserves memory for the longest task.
 TEST(ShrinkingTasksTest, EveryUnitIsInOneTaskAndTheFirstOfTheLastLaneIsTheLongest) {
   for (int units = 1; units <= 130; ++units) {

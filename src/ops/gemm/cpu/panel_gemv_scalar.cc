@@ -222,7 +222,7 @@ Status PanelGemv::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
   const int panels = CeilDiv(shape.n, kPanelCols);
   const int units = CeilDiv(pairs, unit);
   const int workers = Workers(stream), pieces = workers == 1 ? 1 : kPiecesOfLane;
-  const auto tasks = ShrinkingTasks::InPieces(units, workers, pieces);
+  const auto tasks = ShrinkingTasks::OfStream(units, workers, pieces, 2 * unit * panel_bytes);
   const auto store = [&](int pair, float* acc) {
     if (gated) {
       config_.ops->gated(acc, shape.m, args.alpha);

@@ -303,7 +303,10 @@ GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int worker
   if (plan.tiles == 1) {
     // Tasks only stream weights.
     const int pieces = workers == 1 ? 1 : word(kTasksWord, kPiecesOfLane);
-    plan.runs = ShrinkingTasks::InPieces(units, workers, pieces);
+    const auto unit_bytes = static_cast<std::int64_t>(plan.panel_bytes) * plan.step;
+    plan.runs = config.words[kTasksWord] > 0
+                    ? ShrinkingTasks::InPieces(units, workers, pieces)
+                    : ShrinkingTasks::OfStream(units, workers, pieces, unit_bytes);
     return plan;
   }
   const int target = word(kTasksWord, kTasksOfWorker) * workers;

@@ -68,7 +68,7 @@ class GemmInt8 final : public gemm::CpuKernel {
   GemmInt8(const IsaConfig& isa, DataType activations, const BlockFormat& format);
 
   /// Also "chunk=N", KiB of packed weights of a task that are to stay in the L2 (kChunkBytes), "tasks=N" of a worker (eight;
-  /// where one tile has all rows, so many pieces of its lane, see ShrinkingTasks), and "panels=1": one row is multiplied by
+  /// where one tile has all rows, so many pieces of its lane, see ShrinkingTasks::OfStream), and "panels=1": one row is multiplied by
   /// one panel at a time, not by several side by side. Other ones are offered with the best instruction set that the device has.
   std::span<const ConfigField> ConfigFields() const override;
   std::vector<LaunchSpec> Specs(const GemmDesc& problem, const DeviceSpec& device,
