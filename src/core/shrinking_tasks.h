@@ -71,9 +71,9 @@ class ShrinkingTasks {
   static constexpr ShrinkingTasks OfStream(int units, int lanes, int pieces,
                                            std::int64_t unit_bytes) {
     constexpr int kLeastBytes = 32 << 10;
-    const int least = LeastOf(units, lanes, pieces);
+    const int least = LeastOf(units, lanes, pieces), whole = LeastOf(units, lanes, 1);
     const auto enough = static_cast<int>((kLeastBytes + unit_bytes - 1) / unit_bytes);
-    return {units, lanes, least < enough ? enough : least};
+    return {units, lanes, enough > whole ? whole : enough > least ? enough : least};
   }
 
   constexpr bool operator==(const ShrinkingTasks&) const = default;
