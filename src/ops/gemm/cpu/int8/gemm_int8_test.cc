@@ -9,21 +9,16 @@
 
 #include "core/test_util.h"
 #include "ops/gemm/cpu/int8/layout.h"
-#include "ops/gemm/cpu/int8/register.h"
+#include "ops/gemm/cpu/int8/test_kernels.h"
 
 namespace tilewright {
 namespace {
 
+using test::DenseInt8Kernels;
+using test::Int8Types;
+
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
-std::vector<DataType> Types() {
-  std::vector<DataType> types;
-  for (const BlockFormat& format : kFormats) {
-    if (gemm_int8::HasInt8(format)) types.push_back(format.type);
-  }
-  return types;
-}
-
 std::uint32_t HostFeatures() {
   std::uint32_t features = 0;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) features |= kFeatureAvx2;
@@ -36,25 +31,11 @@ std::uint32_t HostFeatures() {
   return features;
 }
 
-/// Those of one matrix; ops/gemm/gemm_kernels_test.cc and grouped_test.cc have the others.
-std::vector<Kernel*> DenseKernels() {
-  static Registry* const registry = [] {
-    auto* r = new Registry;
-    AddGemmInt8(*r);
-    return r;
-  }();
-  std::vector<Kernel*> dense;
-  for (Kernel* kernel : registry->kernels()) {
-    if ((kernel->desc().striding_b & Bit(Striding::kFlat)) != 0) dense.push_back(kernel);
-  }
-  return dense;
-}
-
 /// The kernels of one weight type that this processor can run, scalar last.
 std::vector<Kernel*> Runnable(DataType type) {
   std::vector<Kernel*> found;
   const std::uint32_t features = HostFeatures();
-  for (Kernel* kernel : DenseKernels()) {
+  for (Kernel* kernel : DenseInt8Kernels()) {
     if ((kernel->desc().type_b & Bit(type)) == 0) continue;
     if ((features & kernel->info().features) == kernel->info().features) found.push_back(kernel);
   }
@@ -313,12 +294,13 @@ class GemmInt8 : public testing::TestWithParam<DataType> {
     return (32 * blocks + elements - 1) / elements * elements;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Types, GemmInt8, testing::ValuesIn(Types()),
+INSTANTIATE_TEST_SUITE_P(Types, GemmInt8, testing::ValuesIn(Int8Types()),
                          [](const auto& info) { return std::string(DataTypeName(info.param)); });
 
 TEST_P(GemmInt8, EveryInstructionSetOffersAKernel) {
   int all = 0;
-  for (Kernel* kernel : DenseKernels()) all += (kernel->desc().type_b & Bit(type())) != 0 ? 1 : 0;
+  for (Kernel* kernel : DenseInt8Kernels())
+    all += (kernel->desc().type_b & Bit(type())) != 0 ? 1 : 0;
   EXPECT_EQ(all, 2 * 4) << "for f32 and for i8x32 activations";
   EXPECT_GE(Runnable(type()).size(), 1u);
 }
@@ -760,51 +742,6 @@ TEST_P(GemmInt8, LaunchNamesWhatIsWrongWithTheCall) {
   EXPECT_FALSE(kernel.PackB(
       memory.data(), {.type = type(), .order = Order::kColMajor, .rows = 16, .cols = 16, .ld = 16},
       memory.data(), {}));
-}
-
-TEST(GemmInt8Model, PredictsMoreTimeForMoreWorkAndPrefersTheFasterInstructionSet) {
-  DeviceSpec device;
-  device.cores = 2;
-  for (const DataType type : Types()) {
-    GemmDesc p;
-    p.m = 64, p.n = 960, p.k = 768, p.type_b = type;
-    double last = 0;
-    for (Kernel* kernel : DenseKernels()) {
-      if (kernel->desc().type_a != Bit(p.type_a) || kernel->desc().type_b != Bit(type)) continue;
-      const double us = kernel->EstimateUs(p, {.kernel = kernel}, device);
-      EXPECT_GT(us, last) << kernel->name() << ": kernels are registered fastest first";
-      last = us;
-      GemmDesc more = p;
-      more.m = 512;
-      EXPECT_GT(kernel->EstimateUs(more, {.kernel = kernel}, device), us);
-      more = p;
-      more.n = 4096;
-      EXPECT_GT(kernel->EstimateUs(more, {.kernel = kernel}, device), us);
-    }
-  }
-}
-
-TEST(GemmInt8Model, GivesOneRowThatWaitsForMemoryToTheBestInstructionSet) {
-  DeviceSpec device;
-  device.cores = 16, device.read_gb_s = 1;
-  device.features = kFeatureAvx2 | kFeatureAvx512 | kFeatureAvx512Vnni;
-  for (const DataType type : Types()) {
-    if (FindFormat(type)->scale == Factor::kPowerOfTwo) continue;
-    GemmDesc p;
-    p.m = 1, p.n = 16384, p.k = 2048, p.type_b = type;
-    double best = 0, others = std::numeric_limits<double>::infinity();
-    for (Kernel* kernel : DenseKernels()) {
-      if (kernel->desc().type_a != Bit(p.type_a) || kernel->desc().type_b != Bit(type)) continue;
-      const double us = kernel->EstimateUs(p, {.kernel = kernel}, device);
-      if ((kernel->info().features & kFeatureAvx512Vnni) != 0) {
-        best = us;
-      } else {
-        others = std::min(others, us);
-      }
-    }
-    ASSERT_GT(best, 0) << DataTypeName(type);
-    EXPECT_LT(best, others) << DataTypeName(type);
-  }
 }
 
 }  // namespace
