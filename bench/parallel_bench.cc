@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -81,12 +83,9 @@ int Main(int argc, char** argv) {
     const std::string_view option = argv[i];
     if (option == "--rounds") rounds = std::max(1, std::atoi(argv[i + 1]));
     if (option != "--threads") continue;
-    for (const char* at = argv[i + 1]; *at != '\0'; at += *at == ',' ? 1 : 0) {
-      char* end = nullptr;
-      threads.push_back(std::max(1, static_cast<int>(std::strtol(at, &end, 10))));
-      if (end == at) break;
-      at = end;
-    }
+    std::istringstream list(argv[i + 1]);
+    for (std::string word; std::getline(list, word, ',');)
+      threads.push_back(std::max(1, std::atoi(word.c_str())));
   }
   if (threads.empty()) {
     for (int count = 1; count < DefaultThreads(); count *= 2) threads.push_back(count);

@@ -69,6 +69,16 @@ void RunInLanes(Executor& executor, int count, F&& f) {
   });
 }
 
+/// Runs f(piece, begin, end) for all of the `units` of each of `count` pieces, cut by PartsOfEach, in lanes.
+template <class F>
+void RunPartsInLanes(Executor& executor, int count, int units, F&& f) {
+  const int parts = PartsOfEach(count, executor.workers(), units);
+  RunInLanes(executor, count * parts, [&](int task, int) {
+    const int part = task % parts;
+    f(task / parts, units * part / parts, units * (part + 1) / parts);
+  });
+}
+
 /// Splits [0, total) into RangeCount consecutive ranges and runs f(begin, end) in lanes. With one
 /// worker, or a total below two grains, f runs once on the calling thread: an operation of a microsecond
 /// must not wake other threads. Allocates nothing.

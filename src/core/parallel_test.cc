@@ -37,6 +37,17 @@ TEST(PartsOfEachTest, FewPiecesAreCutForAllWorkersAndManyAreNot) {
   EXPECT_EQ(PartsOfEach(1, 1, 100), 1);
 }
 
+TEST(PartsOfEachTest, EveryUnitOfEveryPieceIsInOnePart) {
+  const auto pool = MakeThreadPool(3);
+  for (const int units : {1, 7, 100}) {
+    std::vector<std::atomic<int>> seen(static_cast<std::size_t>(5 * units));
+    RunPartsInLanes(*pool, 5, units, [&](int piece, int begin, int end) {
+      for (int i = begin; i < end; ++i) ++seen[static_cast<std::size_t>(piece * units + i)];
+    });
+    for (const auto& times : seen) EXPECT_EQ(times, 1);
+  }
+}
+
 TEST(ParallelRangesTest, EveryElementIsInOneRange) {
   const auto pool = MakeThreadPool(3);
   for (const std::int64_t total : {0, 1, 7, 12, 100}) {

@@ -451,14 +451,12 @@ Status PanelGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
   Executor& exec = stream.exec();
   for (run.first_row = 0; run.first_row < shape.m; run.first_row += plan.stage_rows) {
     run.rows = Min(plan.stage_rows, shape.m - run.first_row);
-    const int tile_rows = run.tile_rows, tiles = CeilDiv(run.rows, tile_rows);
-    const int units = CeilDiv(shape.k, kStageUnit), parts = PartsOfEach(tiles, workers, units);
-    RunInLanes(exec, tiles * parts, [&](int index, int) {
-      const int tile = index / parts, part = index % parts;
-      const int first_k = units * part / parts * kStageUnit;
-      const int end_k = Min(units * (part + 1) / parts * kStageUnit, shape.k);
+    const int tile_rows = run.tile_rows, units = CeilDiv(shape.k, kStageUnit);
+    RunPartsInLanes(exec, CeilDiv(run.rows, tile_rows), units, [&](int tile, int first, int end) {
+      const int first_k = first * kStageUnit;
       StageTile(staging, run.first_row + tile * tile_rows,
-                Min(tile_rows, run.rows - tile * tile_rows), tile, first_k, end_k - first_k);
+                Min(tile_rows, run.rows - tile * tile_rows), tile, first_k,
+                Min(end * kStageUnit, shape.k) - first_k);
     });
     const int blocks = CeilDiv(run.rows, run.block_rows);
     const int cells = run.pairs * blocks;

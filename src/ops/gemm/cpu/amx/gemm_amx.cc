@@ -359,11 +359,10 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
     const int rows = std::min(stage_rows, shape.m - first_row);
     const int tiles = CeilDiv(rows, kTileRowCount);
     const int steps_a = plan.chunk_steps / plan.steps_each, chunks = CeilDiv(plan.steps, steps_a);
-    const int parts = PartsOfEach(tiles, workers, chunks);
-    RunInLanes(executor, tiles * parts, [&](int index, int) {
-      const int tile = index / parts, part = index % parts, row = tile * kTileRowCount;
+    RunPartsInLanes(executor, tiles, chunks, [&](int tile, int first, int end) {
+      const int row = tile * kTileRowCount;
       const float* from = a + (first_row + row) * lda;
-      for (int chunk = chunks * part / parts; chunk < chunks * (part + 1) / parts; ++chunk) {
+      for (int chunk = first; chunk < end; ++chunk) {
         const int step = chunk * steps_a, k = step * kStepK;
         const int steps = std::min(steps_a, plan.steps - step);
         pack(

@@ -332,12 +332,10 @@ void GemmInt8::FillTiles(const Plan& plan, const GemmArgs& args, std::uint8_t* s
   const std::size_t row_bytes = BytesOf(args.a_layout.type, lda);
   const bool serial = static_cast<std::int64_t>(plan.m) * plan.blocks * kBlock <= kSerialQuantise;
   const int units = CeilDiv(plan.blocks, kFillBlocks);
-  const int parts = serial ? 1 : PartsOfEach(plan.tiles, executor.workers(), units);
-  const auto fill = [&](int index, int) {
-    const int tile = index / parts, part = index % parts;
+  const auto fill = [&](int tile, int first_unit, int end_unit) {
     const int row = plan.FirstRow(tile), rows = plan.FirstRow(tile + 1) - row;
-    const int first = units * part / parts * kFillBlocks;
-    const int blocks = std::min(units * (part + 1) / parts * kFillBlocks, plan.blocks) - first;
+    const int first = first_unit * kFillBlocks;
+    const int blocks = std::min(end_unit * kFillBlocks, plan.blocks) - first;
     std::uint8_t* to = scratch + static_cast<std::size_t>(row) * plan.row_bytes +
                        static_cast<std::size_t>(first * rows * RecordBytes(format_));
     if (rounded) {
@@ -350,9 +348,9 @@ void GemmInt8::FillTiles(const Plan& plan, const GemmArgs& args, std::uint8_t* s
     }
   };
   if (serial) {
-    for (int tile = 0; tile < plan.tiles; ++tile) fill(tile, 0);
+    for (int tile = 0; tile < plan.tiles; ++tile) fill(tile, 0, units);
   } else {
-    RunInLanes(executor, plan.tiles * parts, fill);
+    RunPartsInLanes(executor, plan.tiles, units, fill);
   }
 }
 
