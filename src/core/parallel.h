@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <thread>
 
 #include "tilewright/executor.h"
 
@@ -76,6 +77,40 @@ void RunPartsInLanes(Executor& executor, int count, int units, F&& f) {
   RunInLanes(executor, count * parts, [&](int task, int) {
     const int part = task % parts;
     f(task / parts, units * part / parts, units * (part + 1) / parts);
+  });
+}
+
+inline constexpr int kMostBlocks = 256;
+
+/// Whether RunBlocksInLanes runs so many blocks: each worker has as many as the others.
+constexpr bool KeepsBlocks(int workers, int blocks) {
+  return blocks <= kMostBlocks && blocks % std::min(workers, kMostLanes) == 0;
+}
+
+/// Runs prepare(block) and then f(block, piece, worker) for `pieces` of each of `blocks`, which KeepsBlocks allows, in one parallel
+/// region: each worker prepares blocks of its own and goes through their pieces, and takes pieces of the next worker's once its
+/// own are done. It waits only where the block is still being prepared, by a worker that waits for nothing, so any executor will do.
+/// What prepare writes is read where it was written, but for late pieces. Allocates nothing.
+template <class Prepare, class F>
+void RunBlocksInLanes(Executor& executor, int blocks, int pieces, Prepare&& prepare, F&& f) {
+  if (pieces == 1 || executor.workers() == 1) {
+    return executor.Run(blocks, [&](int block, int worker) {
+      prepare(block);
+      for (int piece = 0; piece < pieces; ++piece) f(block, piece, worker);
+    });
+  }
+  std::array<std::atomic<bool>, kMostBlocks> ready;
+  for (int block = 0; block < blocks; ++block)
+    ready[static_cast<std::size_t>(block)].store(false, std::memory_order_relaxed);
+  RunInLanes(executor, blocks * pieces, [&](int task, int worker) {
+    const int block = task / pieces, piece = task % pieces;
+    std::atomic<bool>& prepared = ready[static_cast<std::size_t>(block)];
+    if (piece == 0) {
+      prepare(block);
+      prepared.store(true, std::memory_order_release);
+    }
+    while (!prepared.load(std::memory_order_acquire)) std::this_thread::yield();
+    f(block, piece, worker);
   });
 }
 

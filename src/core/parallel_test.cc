@@ -111,5 +111,56 @@ TEST(RunInLanesTest, EveryTaskRunsOnce) {
   }
 }
 
+TEST(RunBlocksInLanesTest, EachWorkerHasAsManyBlocksAsTheOthers) {
+  EXPECT_TRUE(KeepsBlocks(4, 8));
+  EXPECT_FALSE(KeepsBlocks(4, 6));
+  EXPECT_TRUE(KeepsBlocks(100, 2 * kMostLanes));
+  EXPECT_FALSE(KeepsBlocks(1, kMostBlocks + 1));
+}
+
+TEST(RunBlocksInLanesTest, AWorkerBeginsWithItsOwnBlocks) {
+  test::CallersThread executor(3, 1);
+  std::vector<int> order;
+  RunBlocksInLanes(
+      executor, 3, 2, [&](int block) { order.push_back(100 * block); },
+      [&](int block, int piece, int worker) {
+        EXPECT_EQ(worker, 1);
+        order.push_back(100 * block + 10 + piece);
+      });
+  EXPECT_EQ(order, (std::vector{100, 110, 111, 200, 210, 211, 0, 10, 11}));
+  EXPECT_EQ(executor.calls(), 1);
+}
+
+TEST(RunBlocksInLanesTest, EveryBlockIsPreparedOnceBeforeItsPieces) {
+  for (const int workers : {1, 2, 7, 64, 65}) {
+    const auto pool = MakeThreadPool(workers);
+    test::ForeignExecutor foreign(workers);
+    test::CallersThread callers(workers, workers / 2);
+    for (Executor* executor :
+         {pool.get(), static_cast<Executor*>(&foreign), static_cast<Executor*>(&callers)}) {
+      for (const int each : {1, 3}) {
+        const int blocks = each * std::min(workers, kMostLanes);
+        for (const int pieces : {1, 2, 5}) {
+          std::vector<std::atomic<int>> prepared(static_cast<std::size_t>(blocks));
+          std::vector<std::atomic<int>> seen(static_cast<std::size_t>(blocks * pieces));
+          RunBlocksInLanes(
+              *executor, blocks, pieces,
+              [&](int block) {
+                std::this_thread::yield();  // others come meanwhile
+                ++prepared[static_cast<std::size_t>(block)];
+              },
+              [&](int block, int piece, int worker) {
+                EXPECT_LT(worker, workers);
+                EXPECT_EQ(prepared[static_cast<std::size_t>(block)], 1);
+                ++seen[static_cast<std::size_t>(block * pieces + piece)];
+              });
+          for (const auto& times : prepared) EXPECT_EQ(times, 1);
+          for (const auto& times : seen) EXPECT_EQ(times, 1);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tilewright

@@ -69,6 +69,11 @@ struct Cut {
   double cycles = 0;     ///< CyclesOf
 };
 
+/// Whether each of `blocks` has one lane, so that what is packed of it is read by the worker that packed it.
+bool OwnsBlocks(const ShrinkingTasks& pairs, int blocks, int workers) {
+  return pairs.lanes() == 1 && KeepsBlocks(workers, blocks);
+}
+
 /// How long `workers` take, in cycles. Tasks go by blocks first, so that a worker stays with its block
 /// of rows where the workers are a multiple of the blocks.
 double CyclesOf(const Sheet& sheet, const Cut& cut, int workers) {
@@ -77,6 +82,10 @@ double CyclesOf(const Sheet& sheet, const Cut& cut, int workers) {
   // kStoredPanels. Half of the last task is waited for.
   constexpr double kUnpack = 100, kProduct = 45, kFetch = 100, kStore = 1800, kTask = 3000;
   constexpr double kLate = 0.5;
+  // Of a line of packed activations or of D, for each of the other workers: where blocks are not owned, one worker writes what
+  // another has in its cache. (16 threads of a shared host, SmolLM2's prompt in turn, tokens a second: 16,960, and 19,750 with
+  // blocks of their own for the three products of a layer below 2^20 weights.)
+  constexpr double kSharedLine = 2;
   constexpr std::size_t kStays = 768 << 10;  // bytes of a block in the L2 that the next task finds
   const int tiles = CeilDiv(sheet.tiles, cut.blocks), pieces = cut.pairs.pieces();
   const double panel = 1.0 * sheet.steps * (kUnpack + kProduct * tiles);
@@ -90,16 +99,19 @@ double CyclesOf(const Sheet& sheet, const Cut& cut, int workers) {
   };
   const auto [first, end] = cut.pairs[cut.pairs.count() - 1];  // the last lane is as long as any
   const double lanes = cut.blocks * cut.pairs.lanes();
-  return (tasks(cut.pairs.longest(), pieces) + fetched) * std::max(1.0, lanes / workers) +
+  const int lines = sheet.tiles * kTileRowCount * (sheet.steps + kGroupPanels * sheet.pairs);
+  const bool owns = OwnsBlocks(cut.pairs, cut.blocks, workers);
+  const double shared = owns ? 0 : kSharedLine * (workers - 1) * lines / workers;
+  return shared + (tasks(cut.pairs.longest(), pieces) + fetched) * std::max(1.0, lanes / workers) +
          kLate * tasks(end - first, 1);
 }
 
-/// The best of a few cuts, of lanes in some `pieces` (0: 1 to 6) with at most so many row tiles and
-/// pairs. One worker takes the fewest.
-Cut BestCut(const Sheet& sheet, int workers, int pieces, int most_tiles, int most_pairs) {
+/// The best of a few cuts, of lanes in some `pieces` (0: 1 to 6) with at most so many pairs, in blocks of
+/// so many row tiles (0: what is best). One worker takes the fewest.
+Cut BestCut(const Sheet& sheet, int workers, int pieces, int tiles, int most_pairs) {
   constexpr int kMostPieces = 6;
-  const int least = CeilDiv(sheet.tiles, most_tiles);
-  const int most = std::max(least, CeilDiv(sheet.tiles, kGroupTiles));
+  const int least = CeilDiv(sheet.tiles, tiles != 0 ? tiles : kMostBlockTiles);
+  const int most = tiles != 0 ? least : std::max(least, CeilDiv(sheet.tiles, kGroupTiles));
   Cut best;
   for (int blocks = least; blocks <= most; blocks = std::min(2 * blocks, most)) {
     const int lanes = std::max(1, workers / blocks);
@@ -198,6 +210,7 @@ std::vector<LaunchSpec> GemmAmx::Specs(const GemmDesc& problem, const DeviceSpec
   };
   constexpr int kRuns[] = {16, 32, 64, 256};
   for (const int run : kRuns) add({{kRunWord, run}});
+  add({{kRowsWord, 256}});
   for (const int rows : {128, 512}) {
     add({{kRowsWord, rows}});
     for (const int run : kRuns) add({{kRowsWord, rows}, {kRunWord, run}});
@@ -231,7 +244,7 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
   const auto word = [&](Word at, int otherwise) {
     return config.words[at] > 0 ? static_cast<int>(config.words[at]) : otherwise;
   };
-  const int most_tiles = CeilDiv(word(kRowsWord, kMostBlockTiles * kTileRowCount), kTileRowCount);
+  const int tiles_each = CeilDiv(word(kRowsWord, 0), kTileRowCount);
   Plan plan;
   plan.m = shape.m;
   plan.steps = CeilDiv(shape.k, kStepK);
@@ -251,14 +264,15 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
   const int chunk = CeilDiv(plan.steps, CeilDiv(plan.steps, most));
   // Blocks of rows as even as they go, each of which stays in the L2 over a chunk of k. A single group
   // of row tiles has no use for unpacked weights that stay.
-  const bool single = std::min(plan.stage_tiles, most_tiles) <= kGroupTiles;
+  const bool single =
+      std::min(plan.stage_tiles, tiles_each != 0 ? tiles_each : kMostBlockTiles) <= kGroupTiles;
   const bool whole = single || chunk >= plan.steps;
   const int most_pairs = CeilDiv(word(kRunWord, whole     ? plan.panels
                                                 : streams ? kStreamedPanels
                                                           : kMostRunPanels),
                                  kGroupPanels);
   const Cut cut = BestCut({plan.stage_tiles, CeilDiv(plan.panels, kGroupPanels), plan.steps},
-                          workers, word(kTasksWord, 0), most_tiles, most_pairs);
+                          workers, word(kTasksWord, 0), tiles_each, most_pairs);
   plan.block_tiles = CeilDiv(plan.stage_tiles, cut.blocks);
   plan.pairs = cut.pairs;
   plan.cycles = cut.cycles;
@@ -339,66 +353,108 @@ double GemmAmx::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
          2 * gemm_int8::kRegionUs;
 }
 
+/// Rows of a launch whose activations are packed at a time, over all of k.
+struct GemmAmx::Stage {
+  const Plan& plan;
+  const GemmArgs& args;
+  const TileOps::Weights& ops;
+  PackTile* pack;
+  GemmShape shape;
+  std::uint8_t *staged, *scratch;
+  int first_row, rows;
+  int tiles = CeilDiv(rows, kTileRowCount);
+  int blocks = CeilDiv(tiles, plan.block_tiles);
+  int steps_each = plan.chunk_steps / plan.steps_each;  ///< of a chunk
+  int chunks = CeilDiv(plan.steps, steps_each);
+
+  std::uint8_t* Packed(int tile, int step) const {
+    return staged + static_cast<std::size_t>(tile * plan.steps + step) * kStepBytes;
+  }
+
+  /// Chunks [first, end) of a row tile.
+  void Pack(int tile, int first, int end) const {
+    const int row = tile * kTileRowCount;
+    const int first_tile = tile / plan.block_tiles * plan.block_tiles;
+    const int block_tiles = std::min(plan.block_tiles, tiles - first_tile);
+    const std::int64_t lda = args.a_layout.ld;
+    const float* from = static_cast<const float*>(args.a) + (first_row + row) * lda;
+    for (int chunk = first; chunk < end; ++chunk) {
+      const int step = chunk * steps_each, k = step * kStepK;
+      const int steps = std::min(steps_each, plan.steps - step);
+      pack(from + k, lda, std::min(kTileRowCount, rows - row),
+           std::min(steps * kStepK, shape.k - k),
+           Packed(first_tile, step * block_tiles + (tile - first_tile) * steps));
+    }
+  }
+
+  void PackBlock(int block) const {
+    const int first = block * plan.block_tiles, end = std::min(tiles, first + plan.block_tiles);
+    for (int tile = first; tile < end; ++tile) Pack(tile, 0, chunks);
+  }
+
+  /// A block by a piece of the panels.
+  void Multiply(int block, int piece, int worker) const {
+    const ShrinkingTasks::Range pairs = plan.pairs[piece];
+    if (pairs.empty()) return;
+    const auto [first_panel, end_panel] = pairs.InParts(kGroupPanels, plan.panels);
+    const int first_tile = block * plan.block_tiles, of_stage = first_tile * kTileRowCount;
+    const int row = first_row + of_stage;
+    const bool gated = gemm::IsGated(args);
+    const std::int64_t column = first_panel * kColumns / (gated ? 2 : 1);
+    PanelTask task;
+    task.a = Packed(first_tile, 0);
+    task.rows = std::min(plan.block_tiles * kTileRowCount, rows - of_stage);
+    task.k = shape.k, task.steps = plan.steps;
+    task.b = static_cast<const std::uint8_t*>(args.b) +
+             static_cast<std::size_t>(first_panel) * plan.panel_bytes;
+    task.panel_bytes = plan.panel_bytes;
+    task.panels = end_panel - first_panel;
+    task.chunk_steps = plan.chunk_steps;
+    task.steps_ahead = plan.steps_ahead;
+    task.gated = gated;
+    task.alpha = args.alpha, task.beta = args.beta;
+    task.ldc = args.c_layout.ld, task.ldd = args.d_layout.ld;
+    if (args.beta != 0.0f) task.c = static_cast<const float*>(args.c) + row * task.ldc + column;
+    task.d = static_cast<float*>(args.d) + row * task.ldd + column;
+    task.columns = args.d_layout.cols - static_cast<int>(column);
+    task.scratch = scratch + static_cast<std::size_t>(worker) * plan.scratch_bytes;
+    ops.multiply(task);
+  }
+
+  void Run(Executor& executor) const {
+    const auto multiply = [&](int block, int piece, int worker) { Multiply(block, piece, worker); };
+    if (OwnsBlocks(plan.pairs, blocks, executor.workers())) {
+      const auto pack_block = [&](int block) { PackBlock(block); };
+      return RunBlocksInLanes(executor, blocks, plan.pairs.count(), pack_block, multiply);
+    }
+    RunPartsInLanes(executor, tiles, chunks,
+                    [&](int tile, int first, int end) { Pack(tile, first, end); });
+    executor.Run(blocks * plan.pairs.count(),
+                 [&](int task, int worker) { multiply(task % blocks, task / blocks, worker); });
+  }
+};
+
 Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
                          Stream stream) {
   const GemmShape shape = gemm::ShapeOf(args);
-  const bool gated = gemm::IsGated(args);
   const int workers = gemm::Workers(stream);
   const Plan plan = MakePlan(shape, workers, spec.config);
   if (Status ok = gemm::CheckLaunch(*this, spec, shape, workspace, plan.TotalBytes(workers)); !ok)
     return ok;
   auto* staged = static_cast<std::uint8_t*>(workspace.partials);
-  std::uint8_t* scratch = staged + plan.staged_bytes;
-  const auto multiply = WeightOps().multiply;
-  const auto pack = config_.ops->pack[static_cast<std::size_t>(WeightOps().activations)];
-  Executor& executor = stream.exec();
-  const auto* a = static_cast<const float*>(args.a);
-  const std::int64_t lda = args.a_layout.ld;
+  const TileOps::Weights& ops = WeightOps();
   const int stage_rows = plan.stage_tiles * kTileRowCount;
-  for (int first_row = 0; first_row < shape.m; first_row += stage_rows) {
-    const int rows = std::min(stage_rows, shape.m - first_row);
-    const int tiles = CeilDiv(rows, kTileRowCount);
-    const int steps_a = plan.chunk_steps / plan.steps_each, chunks = CeilDiv(plan.steps, steps_a);
-    RunPartsInLanes(executor, tiles, chunks, [&](int tile, int first, int end) {
-      const int row = tile * kTileRowCount;
-      const float* from = a + (first_row + row) * lda;
-      for (int chunk = first; chunk < end; ++chunk) {
-        const int step = chunk * steps_a, k = step * kStepK;
-        const int steps = std::min(steps_a, plan.steps - step);
-        pack(
-            from + k, lda, std::min(kTileRowCount, rows - row),
-            std::min(steps * kStepK, shape.k - k),
-            staged + static_cast<std::size_t>(step * plan.stage_tiles + tile * steps) * kStepBytes);
-      }
-    });
-    const int block_rows = plan.block_tiles * kTileRowCount, blocks = CeilDiv(rows, block_rows);
-    executor.Run(blocks * plan.pairs.count(), [&](int index, int worker) {
-      const int block = index % blocks;
-      const ShrinkingTasks::Range pairs = plan.pairs[index / blocks];
-      if (pairs.empty()) return;
-      const auto [first_panel, end_panel] = pairs.InParts(kGroupPanels, plan.panels);
-      const int row = first_row + block * block_rows;
-      const std::int64_t column = first_panel * kColumns / (gated ? 2 : 1);
-      PanelTask task;
-      task.a = staged;
-      task.first_tile = block * plan.block_tiles, task.a_tiles = plan.stage_tiles;
-      task.rows = std::min(block_rows, rows - block * block_rows);
-      task.k = shape.k, task.steps = plan.steps;
-      task.b = static_cast<const std::uint8_t*>(args.b) +
-               static_cast<std::size_t>(first_panel) * plan.panel_bytes;
-      task.panel_bytes = plan.panel_bytes;
-      task.panels = end_panel - first_panel;
-      task.chunk_steps = plan.chunk_steps;
-      task.steps_ahead = plan.steps_ahead;
-      task.gated = gated;
-      task.alpha = args.alpha, task.beta = args.beta;
-      task.ldc = args.c_layout.ld, task.ldd = args.d_layout.ld;
-      if (args.beta != 0.0f) task.c = static_cast<const float*>(args.c) + row * task.ldc + column;
-      task.d = static_cast<float*>(args.d) + row * task.ldd + column;
-      task.columns = args.d_layout.cols - static_cast<int>(column);
-      task.scratch = scratch + static_cast<std::size_t>(worker) * plan.scratch_bytes;
-      multiply(task);
-    });
+  for (int row = 0; row < shape.m; row += stage_rows) {
+    const Stage stage = {.plan = plan,
+                         .args = args,
+                         .ops = ops,
+                         .pack = config_.ops->pack[static_cast<std::size_t>(ops.activations)],
+                         .shape = shape,
+                         .staged = staged,
+                         .scratch = staged + plan.staged_bytes,
+                         .first_row = row,
+                         .rows = std::min(stage_rows, shape.m - row)};
+    stage.Run(stream.exec());
   }
   return {};
 }

@@ -53,6 +53,7 @@ class GemmAmx final : public gemm::CpuKernel {
   Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
                   Stream stream) override;
   struct Plan;
+  struct Stage;
   /// Whether weights lie as tiles, so that nothing is unpacked.
   bool ReadsTiles() const { return config_.type_b == DataType::kBF16; }
   const TileOps::Weights& WeightOps() const;

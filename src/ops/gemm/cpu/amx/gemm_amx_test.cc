@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/formats/formats.h"
+#include "core/test_executor.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/amx/emulated_kernels.h"
 #include "ops/gemm/reference.h"
@@ -216,6 +217,30 @@ TEST(GemmAmxTest, EveryCutGivesTheSameBits) {
     }
   }
   if (cuts == 0) GTEST_SKIP() << "no AVX-512 BF16";
+}
+
+// Rows for which every worker has a block of its own are packed and multiplied in one parallel region, with the
+// same bits.
+TEST(GemmAmxTest, BlocksOfTheirOwnArePackedByWhoMultipliesThem) {
+  constexpr int kRows = 1;  // word of the launch configuration
+  Kernel& kernel = *EmulatedKernels().Find(
+      std::string("gemm.f32_q4_0_f32.tn.amx.32x32x32.q4_0x16x4.abf16") + test::kEmulated);
+  GemmDesc d;
+  d.type_b = DataType::kQ4_0, d.precision = kernel.desc().activations;
+  d.m = 500, d.n = 48, d.k = 64;
+  TestProblem problem(d, {});
+  const auto regions = [&](int rows) {
+    test::CallersThread executor(16);
+    LaunchSpec spec;
+    spec.config.words[kRows] = rows;
+    EXPECT_EQ(problem.RunAndCheck(kernel, spec, executor), "");
+    return executor.calls();
+  };
+  const int own = regions(0);
+  const auto bits = problem.ResultBytes();
+  EXPECT_EQ(regions(64), own + 1);  // two workers share a block
+  EXPECT_EQ(problem.ResultBytes(), bits);
+  EXPECT_EQ(regions(32), own);
 }
 
 // Every launch is cut anew, and every candidate for each number of workers: 31 times as many columns must

@@ -372,10 +372,8 @@ class TaskRun {
   }
   /// The activations of all rows of the task over the chunk that begins at `step`, and their bytes.
   const std::uint8_t* RowsAt(int step) const {
-    const int first = step >> Weights::kAShift, tile_steps = StepsFrom(step) >> Weights::kAShift;
-    return task_.a +
-           static_cast<std::size_t>(first * task_.a_tiles + task_.first_tile * tile_steps) *
-               kStepBytes;
+    return task_.a + static_cast<std::size_t>(step >> Weights::kAShift) *
+                         static_cast<std::size_t>(rows_.tiles) * kStepBytes;
   }
   int RowBytes(int step) const {
     return rows_.tiles * (StepsFrom(step) >> Weights::kAShift) * kStepBytes;

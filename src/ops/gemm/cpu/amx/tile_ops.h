@@ -10,8 +10,8 @@
 /// functions only, since this header is compiled into kernel files.
 ///
 /// Activations are packed once a launch, as bf16 in tiles of 16 rows by 32 k:
-///   [chunk of k][tile of rows][step of 32 k][16][32]
-/// with zeros beyond the last row and the last k. (Chunk first: what a core multiplies by at a time
+///   [block of rows][chunk of k][tile of rows][step of 32 k][16][32]
+/// with zeros beyond the last row and the last k. (Chunk before tile: what a core multiplies by at a time
 /// lies in one piece. Tiles 128 KB apart would share sets of its L2.) Weights stay in the panels of 16 columns that
 /// decoding reads; a step of a panel becomes a tile of [16 pairs of k][16 columns][2] in bf16, the
 /// B operand of TDPBF16PS. Or the other way round (Operand::kB): activations in [16 pairs][16 rows][2], weights in
@@ -36,8 +36,7 @@ static inline constexpr int CeilDiv(int value, int by) { return (value + by - 1)
 /// A run of panels times a block of rows. Sums over `chunk_steps` steps of k stay in registers; with
 /// more, they are kept in `scratch` in between.
 struct PanelTask {
-  const std::uint8_t* a = nullptr;  ///< packed activations
-  int first_tile = 0, a_tiles = 0;  ///< row tile of the first row, of so many
+  const std::uint8_t* a = nullptr;  ///< packed activations of the block
   int rows = 0;
   int k = 0, steps = 0;             ///< steps of k, of which the last may be short
   const std::uint8_t* b = nullptr;  ///< first panel
@@ -101,6 +100,9 @@ static inline constexpr int QuadOrder(int i) {
   return i / 4 * 4 + (i % 4 == 1 ? 2 : i % 4 == 2 ? 1 : i % 4);
 }
 
+/// Rounds `rows` (1 to 16) rows of k floats, `lda` apart, to tiles one after the other.
+using PackTile = void(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile);
+
 /// One kernel file: the instructions, or their emulation.
 struct TileOps {
   struct Weights {
@@ -108,8 +110,7 @@ struct TileOps {
     void (*multiply)(const PanelTask& task) = nullptr;  ///< null for formats without kernels
   };
   const char* tu;
-  /// Rounds `rows` (1 to 16) rows of k floats, `lda` apart, to tiles one after the other; by Operand.
-  void (*pack[kOperands])(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile);
+  PackTile* pack[kOperands];      ///< by Operand
   Weights weights[kWeightTypes];  ///< by IndexOf
 };
 
