@@ -178,6 +178,12 @@ TEST(GemmAmxTest, IsChosenFromTheNumberOfRowsWhereItPays) {
         const std::string chosen = Chosen(Packed(format.type, m, Int8Pack(format)), on);
         EXPECT_TRUE(chosen.ends_with(".i8")) << on.cores << " x " << m << ": " << chosen;
       }
+      for (const int m : {2, 4, 8}) {  // memory takes the time
+        GemmDesc head = Packed(format.type, m, Int8Pack(format));
+        head.n = 128256, head.k = 2048;
+        const std::string chosen = Chosen(head, on);
+        EXPECT_TRUE(on.cores == device.cores || chosen.ends_with(".i8")) << m << ": " << chosen;
+      }
       for (const int m : {32, 48, 64, 128, 512, 2048}) {
         const std::string chosen = Chosen(Packed(format.type, m, Int8Pack(format)), on);
         EXPECT_NE(chosen.find(".amx."), std::string::npos)
