@@ -32,7 +32,7 @@ class GemmBench {
       : options_(options),
         context_(context),
         measurer_(measuring.Make<GemmOp>()),
-        floor_(context, MeasurePolicy::kCold) {}
+        floor_(context, context.scope().policy) {}
 
   Result<Row> Measure(const ShapeRow& shape, std::int32_t m) {
     GemmWords words = UsualWords(context_);
@@ -158,7 +158,8 @@ void Print(const BenchGemmOptions& options, const Context& context, const GemmBe
     return;
   }
   Out(table.Text());
-  Out(fmt::format("weights cold; {}\n", bench.floor().Text()));
+  Out(fmt::format("weights {}; {}\n", MeasurePolicyName(context.scope().policy),
+                  bench.floor().Text()));
 }
 
 /// Kernels of a vendor's library are named after it: "gemm.cublaslt".

@@ -316,6 +316,7 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
       .Set("parameters", loaded.model->parameters())
       .Set("device", device.ClassId())
       .Set("threads", loaded.context->executor().workers())
+      .Set("policy", MeasurePolicyName(loaded.context->scope().policy))
       .Set("read_gb_s", floor.read_gb_s)
       .Set("peak_gop_s", floor.peak.giga_ops)
       .Set("peak_instruction", floor.peak.instruction)

@@ -264,9 +264,8 @@ int BenchOne(const BenchOpOptions& options) {
   std::vector<typename Op::Desc> descs;
   for (const ProblemRow& problem : *problems)
     descs.push_back(ParseFields<Op>(problem.fields, context->get()).value());
-  const MeasurePolicy policy = options.cold ? MeasurePolicy::kCold : MeasurePolicy::kWarm;
-  const MeasurerOptions how = {.policy = policy, .trial = {.positions = options.positions}};
-  Result<Measuring> measuring = Measuring::Start(**context, how, verb);
+  const MeasurePolicy policy = (*context)->scope().policy;
+  Result<Measuring> measuring = Measuring::Start(**context, {.positions = options.positions}, verb);
   if (!measuring) return ExitFor(measuring.error());
   MachineFloor floor(**context, policy);
   OpBench<Op> bench(options, **context, *measuring, floor);

@@ -14,10 +14,8 @@ namespace {
 /// Measures every problem; one that no kernel can run is told and left out.
 Result<Matrix> Measure(const BenchRecordOptions& options, Context& context,
                        const TuneProblems& problems) {
-  MeasurerOptions measure;
-  measure.policy = context.scope().policy;
-  measure.trial.seed = options.what.seed;
-  Result<Measuring> measuring = Measuring::Start(context, measure, "bench record");
+  Result<Measuring> measuring =
+      Measuring::Start(context, {.seed = options.what.seed}, "bench record");
   if (!measuring) return Fail(measuring.error());
   Matrix matrix;
   matrix.scope = context.scope();

@@ -104,7 +104,7 @@ Chains ParseChains(std::string_view word) {
 }
 
 Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common, Calibration calibration,
-                                             CompileLine* compiling) {
+                                             CompileLine* compiling, std::int64_t weight_bytes) {
   SetUpLog(common);
   ContextOptions options;
   options.device = common.device;
@@ -116,6 +116,9 @@ Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common, Calibr
   }
   options.threads = common.threads;
   options.calibration = calibration;
+  if (common.policy == "cold") options.policy = MeasurePolicy::kCold;
+  if (common.policy == "warm") options.policy = MeasurePolicy::kWarm;
+  options.weight_bytes = weight_bytes;
   if (common.providers == "own") options.providers = Bit(Provider::kOwn);
   if (common.providers == "vendor") options.providers = Bit(Provider::kVendor);
   Result<CacheMode> mode = ParseCacheMode(common.cache_mode);
@@ -192,8 +195,10 @@ Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments&
   const auto start = std::chrono::steady_clock::now();
   LoadedModel loaded;
   loaded.compiling = std::make_unique<CompileLine>();
+  Result<GgufFile> file = OpenModel(arguments);
+  if (!file) return Fail(file.error());
   Result<std::unique_ptr<Context>> context =
-      MakeContext(common, Calibration::kStored, loaded.compiling.get());
+      MakeContext(common, Calibration::kStored, loaded.compiling.get(), WeightBytes(*file));
   if (!context) return Fail(context.error());
   loaded.context = std::move(*context);
   Result<Activations> activations = ParseActivations(arguments.activations, *loaded.context);
@@ -216,8 +221,6 @@ Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments&
     bar.Show(fraction);
     return !Interrupted().load();
   };
-  Result<GgufFile> file = OpenModel(arguments);
-  if (!file) return Fail(file.error());
   Result<std::unique_ptr<Model>> model = Model::Load(std::move(*file), model_options);
   if (!model) return Fail(model.error());
   loaded.model = std::move(*model);

@@ -20,6 +20,7 @@ struct CommonOptions {
   int threads = 0;
   std::string providers = "all";
   std::string cache_mode = "normal";
+  std::string policy = "auto";
   std::string device = "cpu";
   std::vector<std::string> bundles;  ///< of compiled kernels
   std::string log;
@@ -60,10 +61,11 @@ class CompileLine {
 };
 
 /// Sets up the log and opens the device; prints the context's warnings, and which device "auto" is.
-/// `compiling`, if given, must outlive the context.
+/// `compiling`, if given, must outlive the context. `weight_bytes`: of the model that is to run, 0 without one.
 Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common,
                                              Calibration calibration = Calibration::kStored,
-                                             CompileLine* compiling = nullptr);
+                                             CompileLine* compiling = nullptr,
+                                             std::int64_t weight_bytes = 0);
 /// Sets up the log, for verbs that need no context.
 void SetUpLog(const CommonOptions& common);
 /// Words of a precision, in the order of the enumerators.

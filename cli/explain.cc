@@ -85,6 +85,7 @@ Result<Explained> Look(const ExplainOptions& options, Context& context, typename
     look.choice = Chosen{std::string(choice->kernel().name()), SpecText(choice->spec()),
                          choice->provenance(), choice->source_batch(), choice->why()};
     look.measuring = TuneCommand<Op>(desc);
+    if (look.scope.policy == MeasurePolicy::kWarm) look.measuring += " --policy warm";
   } else if (choice.error().code == ErrorCode::kUnsupported) {
     look.no_choice = fmt::format("no kernel can run {}", ShortProblem(Op::kName, look.problem));
   } else {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tilewright/read_floor.h"
+#include "tilewright/tune.h"
 
 namespace tilewright::cli {
 namespace {
@@ -56,6 +57,7 @@ Report PeaksReport(const Peaks& peaks) {
 MachineFloor::MachineFloor(const Context& context, MeasurePolicy policy)
     : gpu_(context.device_spec().kind == DeviceKind::kCuda),
       warm_(policy == MeasurePolicy::kWarm),
+      warm_bytes_(static_cast<double>(WarmWeightBytes(context.device_spec()))),
       executor_(context.executor()) {
   const DeviceSpec& spec = context.device_spec();
   if (gpu_) {
@@ -71,9 +73,10 @@ MachineFloor::MachineFloor(const Context& context, MeasurePolicy policy)
 
 double MachineFloor::ReadUs(double bytes) {
   if (gpu_ || !warm_) return bytes / (read_gb_s_ * 1e3);
-  const auto [at, first] = warm_seconds_.try_emplace(std::llround(bytes), 0.0);
+  const double rotating = std::max(bytes, warm_bytes_);
+  const auto [at, first] = warm_seconds_.try_emplace(std::llround(rotating), 0.0);
   if (first) at->second = MeasureReadSeconds(executor_, at->first);
-  return at->second * 1e6;
+  return at->second * 1e6 * bytes / rotating;
 }
 
 double MachineFloor::Us(double bytes, double operations, Precision precision) {
@@ -86,8 +89,8 @@ std::string MachineFloor::Text() const {
     return fmt::format("floor: {:.0f} GB/s read, bf16 {:.0f} TFLOP/s", read_gb_s_,
                        peak(Precision::kBF16).giga_ops / 1e3);
   }
-  const std::string read = warm_ ? "reading the same bytes again and again"
-                                 : fmt::format("{:.1f} GB/s read", read_gb_s_);
+  const std::string read =
+      warm_ ? "reading from the last-level cache" : fmt::format("{:.1f} GB/s read", read_gb_s_);
   return fmt::format("floor: {}, {}", read, PeaksText(peaks_));
 }
 

@@ -29,8 +29,8 @@ class MachineFloor {
   MachineFloor(const Context& context, MeasurePolicy policy);
 
   /// Microseconds that `bytes` take, or `operations` in `precision` if that is longer. Cold, bytes
-  /// come at the rate of the memory; warm, a CPU takes what reading just so many bytes again and again
-  /// does (MeasureReadSeconds), which is measured now.
+  /// come at the rate of the memory; warm, a CPU takes what reading so many bytes again and again does
+  /// (MeasureReadSeconds), or WarmWeightBytes if that is more, which is measured now.
   double Us(double bytes, double operations, Precision precision);
 
   double read_gb_s() const { return read_gb_s_; }
@@ -44,6 +44,7 @@ class MachineFloor {
 
   bool gpu_;
   bool warm_;
+  double warm_bytes_;
   Executor& executor_;
   double read_gb_s_ = 0;
   Peaks peaks_;

@@ -9,8 +9,9 @@
 
 namespace tilewright::cli {
 
-Result<Measuring> Measuring::Start(Context& context, const MeasurerOptions& options,
+Result<Measuring> Measuring::Start(Context& context, const TrialOptions& trial,
                                    std::string_view verb) {
+  const MeasurerOptions options = {.policy = context.scope().policy, .trial = trial};
   Measuring measuring(context, options);
   Result<std::unique_ptr<MeasureWorker>> worker = context.StartWorker(options);
   if (worker) {

@@ -14,9 +14,9 @@ namespace tilewright::cli {
 /// survive, or in this process, where there is no worker and the device is the CPU.
 class Measuring {
  public:
-  /// Prints why there is no worker. On a GPU that is an error: a candidate that faults would take
+  /// Under the policy of `context`. Prints why there is no worker. On a GPU that is an error: a candidate that faults would take
   /// the device from all that follow. `context` must outlive it.
-  static Result<Measuring> Start(Context& context, const MeasurerOptions& options,
+  static Result<Measuring> Start(Context& context, const TrialOptions& trial,
                                  std::string_view verb);
 
   template <class Op>

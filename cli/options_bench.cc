@@ -87,10 +87,12 @@ void AddBenchOne(CLI::App& op, int& exit_code) {
       ->check(Quiet(CLI::Range(1, 10000)))
       ->needs("--all")
       ->type_name("N");
-  verb->add_flag(
-      "--cold-l2,!--warm-l2", o->cold,
-      "Weights, tables and caches are read from memory, as in a large model (the default), "
-      "or are in the cache");
+  verb->add_flag_callback(
+      "--cold-l2", [o] { o->common.policy = "cold"; },
+      "Weights, tables and caches are read from memory, as in a large model (the default)");
+  verb->add_flag_callback(
+      "--warm-l2", [o] { o->common.policy = "warm"; },
+      "They stay in the last-level cache, as in a small model");
   verb->add_option("--repeat", o->repeat, "Samples per launch")
       ->capture_default_str()
       ->check(Quiet(CLI::Range(1, 10000)))

@@ -49,6 +49,13 @@ void AddChoosing(CLI::App& verb, CommonOptions& common) {
       ->check(Quiet(CLI::IsMember({"own", "vendor", "all"})))
       ->type_name("WHICH");
   verb.add_option(
+          "--policy", common.policy,
+          "Weights come from memory (cold) or stay in the last-level cache (warm); auto: by "
+          "the size of the model")
+      ->capture_default_str()
+      ->check(Quiet(CLI::IsMember({"auto", "cold", "warm"})))
+      ->type_name("WHICH");
+  verb.add_option(
           "--cache-mode", common.cache_mode,
           "How to use earlier results: normal, readonly, offline, strict, verify or refresh")
       ->capture_default_str()

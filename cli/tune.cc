@@ -158,10 +158,7 @@ Result<TuneReport> Measure(const TuneArguments& options, Context& context,
   bool two_groups = false;
   ForEachOperation(
       [&]<class Op>() { two_groups = two_groups || !Split<Op>(problems, largest)[1].empty(); });
-  MeasurerOptions measure;
-  measure.policy = context.scope().policy;
-  measure.trial.seed = options.seed;
-  Result<Measuring> measuring = Measuring::Start(context, measure, "tune");
+  Result<Measuring> measuring = Measuring::Start(context, {.seed = options.seed}, "tune");
   if (!measuring) return Fail(measuring.error());
   Session session(options, context, *measuring, problems.size());
   std::optional<double> seconds;
@@ -200,7 +197,7 @@ int Tune(const TuneArguments& options) {
   }
   if (options.check) return CheckAgainstLock(options);
   if (options.write_lock) return WriteLock(options);
-  Result<std::unique_ptr<Context>> context = MakeContext(options.common, Calibration::kMissing);
+  Result<std::unique_ptr<Context>> context = MakeTuneContext(options, Calibration::kMissing);
   if (!context) return ExitFor(context.error());
   Result<TuneProblems> problems = CollectProblems(options, **context);
   if (!problems) return ExitFor(problems.error());

@@ -225,7 +225,7 @@ struct Asked {
   TuneProblems problems;
 };
 Result<Asked> Ask(const TuneArguments& options) {
-  Result<std::unique_ptr<Context>> context = MakeContext(options.common);
+  Result<std::unique_ptr<Context>> context = MakeTuneContext(options, Calibration::kStored);
   if (!context) return Fail(context.error());
   Result<TuneProblems> problems = CollectProblems(options, **context);
   if (!problems) return Fail(problems.error());

@@ -171,6 +171,17 @@ Status CheckProblemWords(const TuneArguments& options) {
   return {};
 }
 
+Result<std::unique_ptr<Context>> MakeTuneContext(const TuneArguments& options,
+                                                 Calibration calibration) {
+  std::int64_t weight_bytes = 0;
+  if (!options.model.path.empty()) {
+    const Result<GgufFile> file = GgufFile::Open(options.model.path);
+    if (!file) return Fail(file.error());
+    weight_bytes = WeightBytes(*file);
+  }
+  return MakeContext(options.common, calibration, nullptr, weight_bytes);
+}
+
 Result<TuneProblems> CollectProblems(const TuneArguments& options, Context& context) {
   TuneProblems problems;
   if (!options.gemms.empty()) {

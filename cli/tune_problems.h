@@ -51,6 +51,10 @@ class ProblemsOf<OperationList<Ops...>> {
 };
 using TuneProblems = ProblemsOf<AllOperations>;
 
+/// As MakeContext, for the model of the command line, if there is one.
+Result<std::unique_ptr<Context>> MakeTuneContext(const TuneArguments& options,
+                                                 Calibration calibration);
+
 /// Everything that the command line asks for.
 Result<TuneProblems> CollectProblems(const TuneArguments& options, Context& context);
 

@@ -162,7 +162,6 @@ struct BenchOpOptions {
   int repeat = 5;
   bool all = false;
   int again = 0;               ///< samples of the fastest few once more
-  bool cold = true;            ///< weights, tables and caches are read from memory
   std::int32_t positions = 0;  ///< TrialOptions::positions
 };
 int BenchOp(const BenchOpOptions& options);

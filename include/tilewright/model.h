@@ -58,6 +58,9 @@ struct ModelConfig {
 /// Errors name the key or tensor: a missing key, an unknown architecture (the message lists the
 /// supported ones), heads that do not divide evenly.
 Result<ModelConfig> ReadModelConfig(const GgufFile& file);
+/// Bytes of the tensors that a pass may read in full: all but a table of embeddings which does not give the
+/// logits too.
+std::int64_t WeightBytes(const GgufFile& file);
 
 /// The role of a weight in the model. Those from kAttnNorm on belong to a block.
 enum class WeightRole : std::uint8_t {

@@ -21,7 +21,7 @@ namespace tilewright {
 /// record's identity, since the times can differ several-fold between the two.
 enum class MeasurePolicy : std::uint8_t {
   kCold,  ///< weights rotate through more than the last-level cache, as across a model's layers
-  kWarm,  ///< the same operands every time
+  kWarm,  ///< weights stay in the last-level cache; on a CPU they rotate through more than what is in front of it
 };
 std::string_view MeasurePolicyName(MeasurePolicy policy);
 

@@ -70,7 +70,9 @@ struct ContextOptions {
   /// "": $TILEWRIGHT_CACHE_DIR, else $XDG_CACHE_HOME/tilewright, else ~/.cache/tilewright
   std::string cache_dir;
   CacheMode cache_mode = CacheMode::kNormal;
-  MeasurePolicy policy = MeasurePolicy::kCold;
+  /// Whose records answer, and how what is tuned here is measured; nullopt: PolicyFor(weight_bytes).
+  std::optional<MeasurePolicy> policy;
+  std::int64_t weight_bytes = 0;  ///< WeightBytes of the model that is to run; 0: unknown
   std::uint32_t providers = FeasibleOptions{}.providers;  ///< mask of Bit(Provider)
   /// Has no effect in the cache modes that write nothing (kReadonly, kOffline, kStrict). kRefresh
   /// treats stored rates as missing. Nothing is measured on a GPU: without stored rates its rates

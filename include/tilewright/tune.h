@@ -49,6 +49,14 @@ struct TrialOptions {
 /// and 175, 400 MB 211 and 177.)
 std::int64_t ColdWeightBytes(std::int64_t measured_llc, std::int64_t reported_llc);
 
+/// Through how many bytes weights rotate on a CPU under MeasurePolicy::kWarm, where each comes from the last-level cache as in a
+/// small model: twice what all cores hold in front of it, at most half of it.
+std::int64_t WarmWeightBytes(const DeviceSpec& device);
+
+/// kWarm where weights of so many bytes are in the last-level cache of `device` when the next pass reads them again: up to half
+/// of it, since a pass has more to keep. kCold for 0, unknown.
+MeasurePolicy PolicyFor(std::int64_t weight_bytes, const DeviceSpec& device);
+
 struct MeasurerOptions {
   MeasurePolicy policy = MeasurePolicy::kCold;
   /// The last-level cache to exceed; 0 = MeasureLlcBytes on first use, and what the system reports.
@@ -60,7 +68,8 @@ struct MeasurerOptions {
 };
 /// Measures on `device`, which must outlive it, with its default stream. Cold: what a pass reads
 /// from memory (weights, tables, caches; not the activations that the operation before has just
-/// written) rotates over copies of ColdWeightBytes together, as many as `max_bytes` allows.
+/// written) rotates over copies of ColdWeightBytes together, as many as `max_bytes` allows. Warm, over WarmWeightBytes;
+/// on a GPU, whose last level is its L2, there is one copy.
 ///
 /// The check uses random operands (TrialOptions), with padding rows among them. A kernel writes
 /// into poisoned memory between guard bands, and its output is compared with the float64 oracle

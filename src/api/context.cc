@@ -59,8 +59,9 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
   impl->executor = executor;
   impl->pool = std::move(pool);
   impl->opened = std::move(*opened);
-  impl->scope =
-      RecordScope{impl->opened.device->spec().ClassId(), impl->opened.libraries, options.policy};
+  const DeviceSpec& spec = impl->opened.device->spec();
+  impl->scope = RecordScope{spec.ClassId(), impl->opened.libraries,
+                            options.policy.value_or(PolicyFor(options.weight_bytes, spec))};
   for (const std::string& warning : impl->records.warnings()) warnings.push_back(warning);
   impl->warnings = std::move(warnings);
   std::unique_ptr<Context> context(new Context(std::move(impl)));

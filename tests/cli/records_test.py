@@ -145,16 +145,27 @@ class Tuning(WithCache):
         for row in rows:
             if row['op'] == 'gemm':
                 continue
-            said = self.ok('explain', row['op'], row['problem'], '--json', env=self.env).json()
+            said = self.ok('explain', row['op'], row['problem'], '--policy', 'warm', '--json', env=self.env).json()
             self.assertEqual(said['provenance'], 'measured', row)
             self.assertEqual((said['chosen'], said['chosen_spec']), (row['kernel'], row['spec']))
             self.assertGreater(max(c['measured_us'] or 0 for c in said['candidates']), 0)
-        shown = self.ok('cache', 'show', '--json', env=self.env).json()['records']
+        shown = self.ok('cache', 'show', '--policy', 'warm', '--json', env=self.env).json()['records']
         self.assertEqual({record['op'] for record in shown}, {row['op'] for row in rows})
         self.assertEqual({record['state'] for record in shown}, {'used'})
         again = self.ok('tune', self.tiny, '--budget', 0, '--m', '1,4', '--json', env=self.env).json()
         # Known already, or gone on with where the machine was too busy to tell.
         self.assertLessEqual(sum(row['conclusive'] for row in rows), again['skipped'])
+
+    def test_the_policy_follows_the_size_of_the_model(self):
+        words = ['tune', self.tiny, '--budget', 0, '--m', '1', '--ops', 'gemm', '--json']
+        tuned = [self.ok(*words, *more, env=self.env).json()['tuned'] for more in ([], ['--policy', 'cold'])]
+        self.assertGreater(min(tuned), 0)  # what was measured warm does not answer for cold
+        policies = {record['policy'] for record in self.ok('cache', 'show', '--json', env=self.env).json()['records']}
+        self.assertEqual(policies, {'warm', 'cold'})
+        run = ['bench', 'model', self.tiny, '-p', 0, '-n', 1, '--repeat', 1, '--json']
+        self.assertEqual(self.ok(*run, env=self.env).json()['policy'], 'warm')
+        self.assertEqual(self.ok(*run, '--policy', 'cold', env=self.env).json()['policy'], 'cold')
+        self.fails(2, *run, '--policy', 'hot', saying='--policy')
 
     def test_operations_and_problems_are_named(self):
         report = self.ok('tune', self.tiny, '--budget', 0, '--m', '4', '--ops', 'norm,rope', '--json', env=self.env).json()

@@ -392,6 +392,20 @@ TEST_F(TuningTest, AModeThatWritesNothingLeavesTheFolderAsItWas) {
   }
 }
 
+TEST_F(TuningTest, TheSizeOfTheModelDecidesWhoseRecordsAnswer) {
+  ContextOptions options;
+  options.threads = 2, options.cache_dir = folder_;
+  const auto policy = [&](std::int64_t weight_bytes, std::optional<MeasurePolicy> named) {
+    options.weight_bytes = weight_bytes, options.policy = named;
+    return Context::Create(options).value()->scope().policy;
+  };
+  EXPECT_EQ(policy(0, std::nullopt), MeasurePolicy::kCold);
+  EXPECT_EQ(policy(1, std::nullopt), MeasurePolicy::kWarm);
+  EXPECT_EQ(policy(std::int64_t{1} << 40, std::nullopt), MeasurePolicy::kCold);
+  EXPECT_EQ(policy(std::int64_t{1} << 40, MeasurePolicy::kWarm), MeasurePolicy::kWarm);
+  EXPECT_EQ(policy(1, MeasurePolicy::kCold), MeasurePolicy::kCold);
+}
+
 TEST_F(TuningTest, AProblemWithOneCandidateIsNotTimed) {
   Own("norm.user.only", 1, &Right);
   const auto context = Start(Bit(Provider::kUser));

@@ -32,7 +32,7 @@ class OpMeasurer final : public Measurer<Op> {
       : device_(device),
         stream_(device.default_stream()),
         options_(options.trial),
-        cold_(options, device),
+        rotation_(options, device),
         memory_(device, stream_),
         workspace_(device),
         burst_(device, stream_),
@@ -46,7 +46,7 @@ class OpMeasurer final : public Measurer<Op> {
     if (!trial) return Fail(trial.error());
     trial_ = std::move(*trial);
     oracle_ready_ = false;
-    if (Status s = memory_.Place(trial_.tensors, cold_); !s) return s;
+    if (Status s = memory_.Place(trial_.tensors, rotation_); !s) return s;
     views_.assign(memory_.guarded().begin(), memory_.guarded().end());
     ready_ = true;
     return {};
@@ -217,7 +217,7 @@ class OpMeasurer final : public Measurer<Op> {
       if (burst_.usable()) {
         return burst_.Time({.reps = reps,
                             .rotating_bytes = memory_.rotating_bytes(),
-                            .cold_bytes = cold_.BytesWanted()},
+                            .cold_bytes = rotation_.BytesWanted()},
                            launch);
       }
       return TimeLaunches(busy_, speed_, reps, launch, finish);
@@ -231,7 +231,7 @@ class OpMeasurer final : public Measurer<Op> {
   Device& device_;
   Stream stream_;
   TrialOptions options_;
-  ColdCopies cold_;
+  RotatingCopies rotation_;
   Desc desc_;
   Trial<Op> trial_;
   bool ready_ = false, oracle_ready_ = false;

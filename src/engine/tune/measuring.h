@@ -25,25 +25,24 @@ Tuner::Outcome Failed(Verdict verdict, std::string evidence);
 /// that is not there; any other error does.
 Tuner::Outcome Failed(const Error& error);
 
-/// How many consecutive copies there are of what a launch reads from memory.
-class ColdCopies {
+/// How many consecutive copies there are of what a pass reads anew, through which launches rotate.
+class RotatingCopies {
  public:
-  ColdCopies(const MeasurerOptions& options, Executor& executor);
+  RotatingCopies(const MeasurerOptions& options, Executor& executor);
   /// On a GPU the cache is its L2, which needs no measuring, and the memory is the GPU's.
-  ColdCopies(const MeasurerOptions& options, Device& device);
+  RotatingCopies(const MeasurerOptions& options, Device& device);
 
-  /// Of `stride` bytes each: 1 when warm, else as many as exceed the last-level cache and
-  /// `max_bytes` allows.
+  /// Of `stride` bytes each, as many as the policy asks for and `max_bytes` allows.
   int CountFor(std::size_t stride);
   std::size_t max_bytes() const { return static_cast<std::size_t>(max_bytes_); }
-  /// What memory must rotate over to be cold; 0 when warm.
-  std::int64_t BytesWanted() { return policy_ == MeasurePolicy::kWarm ? 0 : ColdBytes(); }
+  /// Over how many bytes memory must rotate to be as the policy says.
+  std::int64_t BytesWanted() { return policy_ == MeasurePolicy::kWarm ? warm_bytes_ : ColdBytes(); }
 
  private:
   std::int64_t ColdBytes();
 
   MeasurePolicy policy_;
-  std::int64_t llc_bytes_, max_bytes_;
+  std::int64_t llc_bytes_, max_bytes_, warm_bytes_;
   Executor& executor_;
 };
 

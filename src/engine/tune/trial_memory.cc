@@ -13,7 +13,7 @@ std::size_t RoundUp(std::size_t value, std::size_t to) { return (value + to - 1)
 
 }  // namespace
 
-Status TrialMemory::Place(std::span<const TrialTensor> tensors, ColdCopies& cold) {
+Status TrialMemory::Place(std::span<const TrialTensor> tensors, RotatingCopies& rotation) {
   memory_.clear(), sizes_.clear(), views_.clear(), offsets_.clear();
   rotating_ = DeviceMemory();
   stride_ = 0, copies_ = 1;
@@ -28,7 +28,7 @@ Status TrialMemory::Place(std::span<const TrialTensor> tensors, ColdCopies& cold
     offsets_.push_back(stride_);
     if (Rotates(tensors[i])) stride_ += RoundUp(sizes_[i], 64);
   }
-  const int count = cold.CountFor(stride_);
+  const int count = rotation.CountFor(stride_);
   return count > 1 ? MakeCopies(tensors, count) : device_.Synchronize(stream_);
 }
 

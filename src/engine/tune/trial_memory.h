@@ -16,7 +16,7 @@ class TrialMemory {
  public:
   TrialMemory(Device& device, Stream stream) : device_(device), stream_(stream) {}
 
-  Status Place(std::span<const TrialTensor> tensors, ColdCopies& cold);
+  Status Place(std::span<const TrialTensor> tensors, RotatingCopies& rotation);
 
   /// The guarded tensors.
   std::span<const TensorView> guarded() const { return views_; }

@@ -41,6 +41,16 @@ Result<ModelConfig> ReadModelConfig(const GgufFile& file, const Architecture& ar
   return config;
 }
 
+std::int64_t WeightBytes(const GgufFile& file) {
+  const bool tied = file.FindTensor("output.weight") == nullptr;
+  std::int64_t bytes = 0;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (tied || tensor.name != "token_embd.weight")
+      bytes += static_cast<std::int64_t>(tensor.bytes);
+  }
+  return bytes;
+}
+
 Result<ModelConfig> ReadModelConfig(const GgufFile& file) {
   Result<const Architecture*> architecture = ArchitectureOf(file);
   if (!architecture) return Fail(architecture.error());

@@ -30,7 +30,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
  public:
   CpuGemmMeasurer(Executor& executor, const MeasurerOptions& options)
       : executor_(executor),
-        cold_(options, executor),
+        rotation_(options, executor),
         operands_(options.trial.seed),
         speed_(HostDevice().spec(), executor) {
     DeviceSpec spec = HostDevice().spec();
@@ -81,11 +81,11 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     copies.pack = pack;
     copies.scales_at = RoundUp(*bytes, 64);
     copies.stride = copies.scales_at + RoundUp(v.size(), 64);
-    copies.count = cold_.CountFor(copies.stride);
+    copies.count = rotation_.CountFor(copies.stride);
     const std::size_t total = copies.stride * static_cast<std::size_t>(copies.count);
     std::size_t held = total;
     for (const Copies& other : copies_) held += other.memory.size();
-    while (!copies_.empty() && held > cold_.max_bytes()) {
+    while (!copies_.empty() && held > rotation_.max_bytes()) {
       held -= copies_.back().memory.size();
       copies_.pop_back();
     }
@@ -214,7 +214,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
 
   Executor& executor_;
   std::unique_ptr<Device> device_;  // its cores are the workers of the executor
-  ColdCopies cold_;
+  RotatingCopies rotation_;
   GemmOperands operands_;
   bool ready_ = false;
   Buffer partials_, barriers_;

@@ -38,7 +38,7 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
   DeviceGemmMeasurer(Device& device, const MeasurerOptions& options)
       : device_(device),
         stream_(device.default_stream()),
-        cold_(options, device),
+        rotation_(options, device),
         operands_(options.trial.seed),
         workspace_(device),
         burst_(device, stream_),
@@ -173,11 +173,11 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
     copies.pack = pack;
     copies.scales_at = RoundUp(*bytes);
     copies.stride = copies.scales_at + RoundUp(operands_.v().size());
-    copies.count = cold_.CountFor(copies.stride);
+    copies.count = rotation_.CountFor(copies.stride);
     const std::size_t total = copies.stride * static_cast<std::size_t>(copies.count);
     std::size_t held = total;
     for (const DeviceCopies& other : copies_) held += other.memory.size();
-    while (!copies_.empty() && held > cold_.max_bytes()) {
+    while (!copies_.empty() && held > rotation_.max_bytes()) {
       held -= copies_.back().memory.size();
       copies_.pop_back();
     }
@@ -296,7 +296,7 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
     };
     if (burst_.usable()) {
       return burst_.Time(
-          {.reps = reps, .rotating_bytes = weights.stride, .cold_bytes = cold_.BytesWanted()},
+          {.reps = reps, .rotating_bytes = weights.stride, .cold_bytes = rotation_.BytesWanted()},
           launch);
     }
     return TimeLaunches(busy_, speed_, reps, launch,
@@ -307,7 +307,7 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
 
   Device& device_;
   Stream stream_;
-  ColdCopies cold_;
+  RotatingCopies rotation_;
   GemmOperands operands_;
   bool ready_ = false;
   DeviceMemory u_, c_, d_, norm_, spreads_;
