@@ -1,5 +1,7 @@
 #include "bench_products.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <random>
 #include <utility>
@@ -21,12 +23,15 @@ class RandomInputs {
  public:
   explicit RandomInputs(Device& device) : device_(device) {}
 
-  /// nullptr for a type that is none of f32, f16 and bf16.
+  /// kUnsupported for a type that is none of f32, f16, bf16 and i8x32.
   Result<void*> Get(DataType type, std::int64_t elements) {
     DeviceMemory& memory = pieces_[{type, elements}];
     if (memory) return memory.data();
     const std::vector<std::uint8_t> values = Values(type, elements);
-    if (values.empty()) return nullptr;
+    if (values.empty()) {
+      return Fail(ErrorCode::kUnsupported,
+                  fmt::format("no random activations of type {}", DataTypeName(type)));
+    }
     Result<DeviceMemory> made = device_.Allocate(values.size());
     if (!made) return Fail(made.error());
     memory = std::move(*made);
@@ -38,6 +43,8 @@ class RandomInputs {
   }
 
  private:
+  static constexpr std::uint32_t kF32OneIn128 = 0x3c000000;  ///< scale of a block of codes
+
   /// Sign and mantissa at random, magnitudes from 0.25 to 1.
   std::vector<std::uint8_t> Values(DataType type, std::int64_t elements) {
     std::vector<std::uint8_t> bytes;
@@ -53,6 +60,10 @@ class RandomInputs {
         put(sign << 15 | (125 + octave) << 7 | (bits >> 1 & 0x7f), 2);
       } else if (type == DataType::kF16) {
         put(sign << 15 | (13 + octave) << 10 | (bits >> 1 & 0x3ff), 2);
+      } else if (type == DataType::kI8X32) {
+        if (i % 32 == 0) put(kF32OneIn128, 4);
+        const std::uint32_t code = 32 + (bits >> 1) % 96;  // 127 at most, as copies round
+        put(sign != 0 ? 256 - code : code, 1);
       }
     }
     return bytes;

@@ -325,6 +325,15 @@ class Others(CliTest):
         self.assertRegex(self.ok(*words).text, r'(?s)tg4 @ d16, batch 2: a pass takes .* us.*mul_mat')
         self.fails(2, 'bench', 'model', self.tiny, '-d', '-1', saying='--depth')
 
+    def test_a_profile_times_products_whose_activations_are_rounded_once_for_several(self):
+        words = ['bench', 'model', '--synth', 'tiny-test', '--quant', 'q4_k_m', '-p', 8, '-n', 2, '--repeat', 1, '--profile', '--json']
+        for more in ([], ['--fusions', 'none']):
+            decode = self.ok(*words, *more).json()['rows'][1]
+            of_layers = [group for group in decode['steps']['groups'] if 'mul_mat' in group['operation'] and group['first'].startswith('blk')]
+            self.assertEqual(decode['chain']['products'], sum(group['count'] for group in of_layers), more)
+            self.assertAlmostEqual(decode['chain']['bytes'], sum(group['count'] * group['bytes'] for group in of_layers))
+            self.assertGreater(decode['chain']['us'], 0)
+
     def test_bench_model_takes_random_weights_instead_of_a_file(self):
         words = ['bench', 'model', '--synth', 'tiny-test', '--quant', 'q4_k_m', '-p', 8, '-n', 2, '--repeat', 1]
         value = self.ok(*words, '--json').json()
