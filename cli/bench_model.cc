@@ -150,7 +150,7 @@ class Bench {
   /// Fills the positions of `batch` sequences below the depth.
   Status Fill(int batch) {
     for (int slot = 0; slot < batch && depth_ > 0; ++slot) {
-      const auto filled = session_.Prefill(RandomTokens(depth_), slot, 0);
+      const auto filled = session_.Prefill(RandomTokens(depth_), slot, 0, &Interrupted());
       if (!filled) return Fail(filled.error());
     }
     return {};
@@ -161,7 +161,7 @@ class Bench {
     return Repeat([&]() -> Result<double> {
       for (int slot = 0; slot < batch; ++slot) {
         const std::vector<TokenId> ids = RandomTokens(tokens);
-        Result<std::span<const float>> logits = session_.Prefill(ids, slot, depth_);
+        const auto logits = session_.Prefill(ids, slot, depth_, &Interrupted());
         if (!logits) return Fail(logits.error());
       }
       return static_cast<double>(tokens) * batch;
@@ -288,10 +288,12 @@ Result<std::vector<ResultRow>> RunAll(const LoadedModel& loaded, const Lists& li
     Result<StepTimes> steps = bench.Profile(tokens, batch, prompt);
     if (!steps) return Fail(steps.error());
     rows.back().steps = std::move(*steps);
+    if (Interrupted()) return Fail(ErrorCode::kCancelled, "interrupted");
     if (prompt) return {};
     const Result<ProductChain> products = TimeProducts(loaded, batch, options.repeat);
     if (!products) return Fail(products.error());
     rows.back().products = *products;
+    if (Interrupted()) return Fail(ErrorCode::kCancelled, "interrupted");
     return {};
   };
   for (int batch : lists.batches) {

@@ -102,7 +102,7 @@ Result<std::vector<float>> PromptLogits(Session& session, std::span<const TokenI
                 fmt::format("the prompt has {} tokens, but the context holds {}", prompt.size(),
                             session.context()));
   }
-  Result<std::span<const float>> logits = session.Prefill(prompt, 0, 0);
+  Result<std::span<const float>> logits = session.Prefill(prompt, 0, 0, &Interrupted());
   if (!logits) return Fail(logits.error());
   if (Status finite = CheckLogits(*logits); !finite) return Fail(finite.error());
   return std::vector<float>(logits->begin(), logits->end());

@@ -28,6 +28,7 @@ struct GenerateOptions {
   /// So many tokens of the prompt's front are what the slot already holds: they are not evaluated
   /// again (the next turn of a conversation). At least the prompt's last token always is.
   std::int32_t cached_tokens = 0;
+  /// Read before each pass, those of a long prompt too.
   const std::atomic<bool>* cancel = nullptr;
   /// Called with each token when it is picked; returning false stops.
   std::function<bool(TokenId)> on_token;
@@ -36,7 +37,7 @@ struct GenerateOptions {
 struct GenerateResult {
   std::vector<TokenId> tokens;
   StopReason reason = StopReason::kLength;
-  double prompt_seconds = 0;       ///< to the logits of the prompt's last token
+  double prompt_seconds = 0;       ///< to the logits of the prompt's last token; 0: not reached
   double first_token_seconds = 0;  ///< to the first picked token
   double decode_seconds = 0;       ///< for the tokens after the first
   std::int32_t prompt_tokens = 0;
@@ -56,7 +57,8 @@ struct GenerateResult {
 /// Feeds `prompt` to the session's slot from position 0, or behind what it holds of it, and
 /// generates until one of the tokens `end_of_text` (Tokenizer::end_of_generation) or another limit.
 /// Afterwards the slot holds the prompt and all tokens of the result but perhaps the last, which is
-/// not fed where it is the end.
+/// not fed where it is the end; of a prompt that was cancelled half way its front, what was cached at
+/// least.
 ///
 /// Errors: kInvalidArgument for an empty prompt, one longer than the context (naming both lengths)
 /// or more cached tokens than it has; kNumeric if logits are not finite; those of Session::Forward.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -316,9 +317,11 @@ class Session {
   bool asynchronous() const;
 
   /// Feeds `tokens` to `slot` from `position` on, in passes of max_rows, and returns the logits of
-  /// the last token.
+  /// the last token. Once `cancel` is set no further pass begins: kCancelled, and the slot keeps what
+  /// those before it filled.
   Result<std::span<const float>> Prefill(std::span<const TokenId> tokens, std::int32_t slot,
-                                         std::int32_t position);
+                                         std::int32_t position,
+                                         const std::atomic<bool>* cancel = nullptr);
 
   /// Runs `rows` as Forward does and times the steps of their pass (step_times.h); `repeat` samples
   /// of each. The positions from those of `rows` on are discarded: the timing overwrites what the

@@ -236,6 +236,19 @@ class Pipes(CliTest):
         out.decode('utf-8')
         self.assertRegex(err, self.ALL_IT_SAYS)
 
+    def test_a_signal_ends_a_long_prompt_between_its_passes(self):
+        text = self.folder / 'long.txt'
+        text.write_text('it was a bright cold day ' * 50000)
+        long = ('-c', 2000000, '--ubatch', 4)
+        for words, which, rc in ((['run', self.tiny, '-f', text, '-n', 1], signal.SIGINT, 130),
+                                 (['run', self.tiny, '-f', text, '--logits'], signal.SIGTERM, 143),
+                                 (['bench', 'model', self.tiny, '-p', 1000000, '-n', 0], signal.SIGINT, 130),
+                                 (['bench', 'model', self.tiny, '-p', 8, '-d', 1000000], signal.SIGTERM, 143),
+                                 (['bench', 'serve', self.tiny, '--sequences', 1, '-p', 1000000, '-n', 1], signal.SIGINT, 130)):
+            process = self.start(*words, *long)
+            self.assertIn(b'--context', process.stderr.readline())  # the last that loading does
+            self.assertEqual(interrupt(process, which), rc, words)
+
     def test_sigterm_exits_143(self):
         process = self.start('run', self.tiny, *self.ENDLESS, stdout=subprocess.DEVNULL)
         await_handler(process, signal.SIGTERM)

@@ -128,6 +128,33 @@ TEST_F(GenerateTest, a_flag_set_elsewhere_stops_it) {
   EXPECT_EQ(result.tokens.size(), 2u);
 }
 
+TEST_F(GenerateTest, a_flag_set_elsewhere_stops_it_between_the_passes_of_a_prompt) {
+  std::atomic<bool> cancel{false};
+  int passes = 0;
+  const auto traced = MakeTraceDispatch(runner_->dispatch(), [&](std::string_view line) {
+    if (line.find(" embedding ") != std::string_view::npos) cancel = ++passes == 2;
+  });
+  const auto session = Session::Create(*runner_->model, *traced, {.context = 64, .max_rows = 3});
+  ASSERT_TRUE(session) << session.error().message;
+  GenerateOptions options = Greedy(4);
+  options.cancel = &cancel;
+  const auto result = Generate(**session, prompt_, {}, options);
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(passes, 2);
+  EXPECT_EQ(result->reason, StopReason::kCancelled);
+  EXPECT_TRUE(result->tokens.empty());
+  EXPECT_EQ(result->prompt_tokens_per_second(), 0);
+  // What ran is held, and no more.
+  const Row beyond{prompt_[7], 7, 0, true};
+  EXPECT_FALSE((*session)->Forward(std::span(&beyond, 1)));
+  const auto rest = std::span<const TokenId>(prompt_).subspan(6);
+  const auto refused = (*session)->Prefill(rest, 0, 6, &cancel);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kCancelled);
+  cancel = false;
+  EXPECT_TRUE((*session)->Prefill(rest, 0, 6, &cancel));
+}
+
 TEST_F(GenerateTest, a_full_context_stops_it_and_says_so) {
   // 64 positions: 10 of the prompt, 54 generated tokens that were fed, and one more that was picked
   // from the last of them.

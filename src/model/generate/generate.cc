@@ -19,8 +19,9 @@ class Decoder {
  public:
   Decoder(Session& session, Sampler& sampler) : session_(session), sampler_(sampler) {}
 
-  Status Prefill(std::span<const TokenId> prompt, std::int32_t slot, std::int32_t position) {
-    Status read = Keep(session_.Prefill(prompt, slot, position));
+  Status Prefill(std::span<const TokenId> prompt, std::int32_t slot, std::int32_t position,
+                 const std::atomic<bool>* cancel) {
+    Status read = Keep(session_.Prefill(prompt, slot, position, cancel));
     top_ = sampler_.TopNeeded(logits_.size());
     return read;
   }
@@ -131,7 +132,11 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
   auto start = Clock::now();
   Decoder decoder(session, *sampler);
   Status ran = decoder.Prefill(prompt.subspan(static_cast<std::size_t>(result.cached_tokens)),
-                               options.slot, result.cached_tokens);
+                               options.slot, result.cached_tokens, options.cancel);
+  if (!ran && ran.error().code == ErrorCode::kCancelled && cancelled()) {
+    result.reason = StopReason::kCancelled;
+    return result;
+  }
   result.prompt_seconds = SecondsSince(start);
 
   Clock::time_point decode_start = start;

@@ -362,11 +362,16 @@ Result<std::span<const float>> Session::Logits() {
 }
 
 Result<std::span<const float>> Session::Prefill(std::span<const TokenId> tokens, std::int32_t slot,
-                                                std::int32_t position) {
+                                                std::int32_t position,
+                                                const std::atomic<bool>* cancel) {
   const std::size_t limit = static_cast<std::size_t>(impl_->options.max_rows);
   std::vector<Row> rows;
   Result<std::span<const float>> logits = std::span<const float>();
   for (std::size_t from = 0; from < tokens.size(); from += limit) {
+    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
+      return Fail(ErrorCode::kCancelled,
+                  fmt::format("cancelled after {} of {} tokens", from, tokens.size()));
+    }
     const std::size_t to = std::min(tokens.size(), from + limit);
     rows.clear();
     for (std::size_t i = from; i < to; ++i) {
