@@ -74,7 +74,11 @@ Result<Activations> ParseActivations(const std::string& word, const Context& con
   Activations activations{Precision::kAuto, context.DefaultSession().activations};
   if (cpu) {
     Result<Precision> precision = ParsePrecision(word);
-    if (!precision) return Fail(precision.error());
+    if (!precision) {
+      return Fail(ErrorCode::kUnavailable,
+                  fmt::format("--activations {}: for a GPU only; on the CPU they are {}", word,
+                              fmt::join(kPrecisionOptions, ", ")));
+    }
     activations.precision = *precision;
     return activations;
   }

@@ -98,10 +98,14 @@ Status AddModelProblems(const TuneArguments& options, Context& context, TuneProb
 
 /// What --gemm and --shapes leave open: as --activations and --guarantee say.
 Result<GemmWords> WordsOf(const TuneArguments& options, const Context& context) {
-  Result<Precision> precision = ParsePrecision(options.model.activations);
-  if (!precision) return Fail(precision.error());
+  const std::string& activations = options.model.activations;
+  if (context.device_spec().kind == DeviceKind::kCpu) {
+    if (auto known = ParseActivations(activations, context); !known) return Fail(known.error());
+  } else if (auto known = ParsePrecision(activations); !known) {
+    return Fail(known.error());
+  }
   GemmWords words = UsualWords(context);
-  words.precision = options.model.activations;
+  words.precision = activations;
   words.guarantee = options.model.guarantee;
   return words;
 }

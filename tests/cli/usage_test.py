@@ -93,6 +93,11 @@ class Usage(CliTest):
                       ['explain', 'norm', 'rows=1 cols=64'], ['tune', self.tiny]):
             self.fails(1, *words, '--device', 'cuda:999', saying='cuda:999')
 
+    def test_a_type_of_activations_that_only_a_gpu_has_exits_2_on_the_cpu(self):
+        for words in (['run', self.tiny, '-p', 'x'], ['bench', 'model', self.tiny], ['bench', 'serve', self.tiny], ['tune', self.tiny],
+                      ['tune', '--gemm', 'm=1,n=64,k=64'], ['bench', 'record', '--gemm', 'm=1,n=64,k=64', '-o', self.folder / 'x']):
+            self.fails(2, *words, '--activations', 'f16', saying='--activations f16 GPU bf16, int8')
+
     def test_auto_takes_a_device_that_works_and_names_it(self):
         model = self.tiny
         if pathlib.Path('/dev/nvidiactl').exists():  # a GPU's kernels take heads of 64 and 128 only
