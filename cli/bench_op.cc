@@ -237,12 +237,20 @@ Result<typename Op::Desc> ParseFields(std::string fields, const Context* context
   }
 }
 
+/// Whether the fields are those of a problem.
+template <class Op>
+Status CheckFields(const std::string& fields) {
+  const auto desc = ParseFields<Op>(fields, nullptr);
+  return desc ? Status() : Fail(desc.error());
+}
+
 /// Name and fields of every problem: those of the command line, then those of --shapes.
+template <class Op>
 Result<std::vector<ProblemRow>> AllProblems(const BenchOpOptions& options) {
   std::vector<ProblemRow> problems;
   for (const std::string& fields : options.problems) problems.push_back({"", fields});
   if (!options.shapes.empty()) {
-    Result<std::vector<ProblemRow>> read = ReadProblems(options.shapes);
+    Result<std::vector<ProblemRow>> read = ReadProblems(options.shapes, &CheckFields<Op>);
     if (!read) return Fail(read.error());
     for (ProblemRow& row : *read) problems.push_back(std::move(row));
   }
@@ -252,13 +260,12 @@ Result<std::vector<ProblemRow>> AllProblems(const BenchOpOptions& options) {
 template <class Op>
 int BenchOne(const BenchOpOptions& options) {
   const std::string verb = "bench op " + options.op;
-  const Result<std::vector<ProblemRow>> problems = AllProblems(options);
+  for (const std::string& fields : options.problems) {
+    if (Status good = CheckFields<Op>(fields); !good) return Usage(good.error().message, verb);
+  }
+  const Result<std::vector<ProblemRow>> problems = AllProblems<Op>(options);
   if (!problems) return ExitFor(problems.error());
   if (problems->empty()) return Usage("give a problem, or --shapes and a file", verb);
-  for (const ProblemRow& problem : *problems) {
-    const auto desc = ParseFields<Op>(problem.fields, nullptr);
-    if (!desc) return Usage(desc.error().message, verb);
-  }
   Result<std::unique_ptr<Context>> context = MakeContext(options.common);
   if (!context) return ExitFor(context.error());
   std::vector<typename Op::Desc> descs;

@@ -81,6 +81,9 @@ Result<ShapeRow> ShapeOf(const Columns& columns, const Columns& cells) {
     }
     if (columns[i] == "name") row.name = cells[i];
     if (columns[i] == "type") row.type = cells[i];
+    if (!row.type.empty() && !ParseDataType(row.type)) {
+      return Fail(ErrorCode::kInvalidArgument, fmt::format("type = '{}' is unknown", row.type));
+    }
   }
   if (row.name.empty()) row.name = fmt::format("{}x{}", row.n, row.k);
   return row;
@@ -110,7 +113,8 @@ Result<std::vector<ShapeRow>> ReadShapes(const std::string& path) {
   return rows;
 }
 
-Result<std::vector<ProblemRow>> ReadProblems(const std::string& path) {
+Result<std::vector<ProblemRow>> ReadProblems(
+    const std::string& path, const std::function<Status(const std::string& fields)>& check) {
   std::vector<ProblemRow> rows;
   const auto line = [&](const Columns& columns, const Columns& cells) -> Status {
     ProblemRow row;
@@ -121,6 +125,7 @@ Result<std::vector<ProblemRow>> ReadProblems(const std::string& path) {
         row.fields += fmt::format("{}{}={}", row.fields.empty() ? "" : " ", columns[i], cells[i]);
       }
     }
+    if (Status good = check(row.fields); !good) return good;
     rows.push_back(std::move(row));
     return {};
   };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,10 @@ struct ProblemRow {
 };
 
 /// Reads CSV: '#' starts a comment; the first line names the columns, which are fields of a problem,
-/// and `name`. An empty cell leaves the field out. Errors name the file and the line.
-Result<std::vector<ProblemRow>> ReadProblems(const std::string& path);
+/// and `name`. An empty cell leaves the field out. `check` gets the fields of each line. Errors, those
+/// of `check` too, name the file and the line.
+Result<std::vector<ProblemRow>> ReadProblems(
+    const std::string& path, const std::function<Status(const std::string& fields)>& check);
 
 /// Reads CSV: '#' starts a comment; the first line names the columns: n and k, optionally name, m
 /// and type; others are ignored. Errors name the file and the line.

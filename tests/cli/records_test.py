@@ -196,6 +196,9 @@ class Tuning(WithCache):
         self.fails(1, 'tune', '--shapes', path, saying="shapes.csv:1 'k'")
         path.write_text('n,k\n64,wide\n')
         self.fails(1, 'tune', '--shapes', path, saying='shapes.csv:2 wide')
+        self.fails(1, 'bench', 'gemm', '--shapes', path, saying='shapes.csv:2 wide')
+        path.write_text('n,k,type\n64,64,q4_0\n64,64,q9\n')
+        self.fails(1, 'bench', 'gemm', '--shapes', path, saying="shapes.csv:3 'q9'")
 
     def test_bench_op_times_any_operation(self):
         words = ['bench', 'op', 'norm', 'rows=8 cols=96', '--repeat', 2]
@@ -234,6 +237,10 @@ class Tuning(WithCache):
         self.fails(1, 'bench', 'op', 'norm', '--shapes', self.folder / 'none.csv', saying='none.csv')
         path.write_text('rows,cols\n1\n')
         self.fails(1, 'bench', 'op', 'norm', '--shapes', path, saying='problems.csv:2')
+        path.write_text('m,n,k\n1,64,64\n1,64,wide\n')
+        self.fails(1, 'bench', 'op', 'gemm', '--shapes', path, saying='problems.csv:3 k wide')
+        path.write_text('rows,cols\n1,64\n\nmany,64\n')
+        self.fails(1, 'bench', 'op', 'norm', '--shapes', path, saying='problems.csv:4 rows many')
 
     def test_ctrl_c_exits_130_and_keeps_earlier_records(self):
         self.tune(SMALL)
