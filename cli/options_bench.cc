@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "gemm_words.h"
 #include "options.h"
 #include "parser.h"
 #include "problem_words.h"
@@ -58,12 +59,14 @@ void AddBenchServe(CLI::App& bench, int& exit_code) {
       *verb, [o] { return BenchServe(*o); }, exit_code);
 }
 
-/// A problem that can be measured.
+/// A problem that can be measured, with what omitted fields are.
 template <class Op>
 std::string ExampleOf() {
-  typename Op::Desc example;
-  if constexpr (std::is_same_v<Op, GemmOp>) example.m = 1, example.n = 4096, example.k = 4096;
-  return KeyOf(example);
+  if constexpr (std::is_same_v<Op, GemmOp>) {
+    return KeyOf(ParseGemm("m=1,n=4096,k=4096").value());
+  } else {
+    return KeyOf(typename Op::Desc{});
+  }
 }
 
 /// `bench op OP PROBLEM...`.
@@ -108,8 +111,10 @@ void AddBenchOne(CLI::App& op, int& exit_code) {
   if constexpr (std::is_same_v<Op, GemmOp>) verb->alias("gemv");
   verb->footer(
       "\n" + FieldsText<Op>() +
-      "\nThe first guess is the launch that would run without any measurement. The floor "
-      "counts every\nbyte at the rate of the memory; activations that are in the cache can "
+      "\nThe first guess is the launch that would run without any measurement. The floor counts "
+      "every byte at\nthe rate of the memory, with --warm-l2 on a CPU at that of reading so many "
+      "bytes again and again, or\nthe operations at the peak; activations that are in the cache "
+      "can "
       "be faster."
       "\n\nExample:\n  tilewright bench op " +
       name + " \"" + ExampleOf<Op>() + "\" --all");

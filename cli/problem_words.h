@@ -35,7 +35,11 @@ std::string FieldsText() {
   ForEachField(plain, [&](std::string_view field, const auto&) {
     fields.append(fields.empty() ? "" : ", ").append(field);
   });
-  return "Fields: " + fields + "; omitted fields have the values of the example.";
+  return "Fields: " + fields +
+         (std::is_same_v<Op, GemmOp> ? "; m, n and k must be given, other omitted fields have the "
+                                       "values of\nthe example (on "
+                                       "a GPU type_a and type_c are bf16)."
+                                     : "; omitted fields have the values of the example.");
 }
 
 /// Whether there is an operation of this name.

@@ -23,6 +23,17 @@ class Usage(CliTest):
             if ' ' not in verb:
                 self.assertIn(f'  {verb} ', top)
 
+    def test_fields_that_a_product_leaves_out_have_the_values_of_the_example(self):
+        help = self.ok('bench', 'op', 'gemm', '--help').text
+        example = help.split('tilewright bench op gemm "')[1].split('"')[0]
+        rows = self.ok('bench', 'op', 'gemm', example, 'm=1 n=4096 k=4096', '--repeat', 1, '--json').json()['rows']
+        for key in ('shape', 'bytes', 'kernel', 'spec'):
+            self.assertEqual(rows[0][key], rows[1][key])
+        self.assertIn('m, n and k must be given', help)
+        for size in 'mnk':
+            rest = ' '.join(f'{other}=64' for other in 'mnk' if other != size)
+            self.fails(2, 'bench', 'op', 'gemm', rest, saying=size)
+
     def test_version_is_one_line(self):
         self.assertRegex(self.ok('--version').text, r'^tilewright \d+\.\d+\.\d+\n$')
 
