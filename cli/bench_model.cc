@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <limits>
-#include <map>
 #include <optional>
 #include <random>
 #include <vector>
@@ -12,10 +9,8 @@
 #include "bench_products.h"
 #include "bench_profile.h"
 #include "console.h"
-#include "machine_floor.h"
+#include "model_floor.h"
 #include "report.h"
-#include "tilewright/hand_over.h"
-#include "tilewright/read_floor.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -33,110 +28,6 @@ Result<Lists> ParseLists(const BenchModelOptions& options) {
   if (!generated) return Fail(generated.error());
   if (!batches) return Fail(batches.error());
   return Lists{std::move(*prompts), std::move(*generated), std::move(*batches)};
-}
-
-/// The minimum cost of a forward pass.
-struct Floor : MachineRates {
-  Peaks peaks;                            ///< of a CPU, of every precision
-  std::map<double, double> read_seconds;  ///< by bytes, where they were measured
-  double weight_bytes = 0;                ///< read by a pass
-  double row_ops = 0;                     ///< of the layers, for one row
-  double logits_ops = 0;                  ///< of the output projection, for one row
-  double kv_bytes_position = 0;           ///< of one position of one sequence
-  std::vector<double> hand_over_ns;       ///< of a CPU, before and after the runs
-
-  /// Tokens per second for `batch` prompts of `tokens` tokens each, limited by the arithmetic of
-  /// the projections (without attention) and by reading the weights once per prompt.
-  double Prompt(int tokens, int batch) const {
-    const double ops = batch * (row_ops * tokens + logits_ops);
-    const double seconds = std::max(ops / (peak.giga_ops * 1e9), batch * ReadSeconds(weight_bytes));
-    return seconds > 0 ? batch * tokens / seconds : 0;
-  }
-  /// Tokens per second for `batch` sequences that grow from `depth` by `tokens`: each step reads the
-  /// weights once and the KV cache of every sequence at its average length.
-  double Decode(int depth, int tokens, int batch) const {
-    const double ops = batch * (row_ops + logits_ops);
-    const double seconds =
-        std::max(ReadSeconds(DecodeBytes(depth, tokens, batch)), ops / (peak.giga_ops * 1e9));
-    return seconds > 0 ? batch / seconds : 0;
-  }
-  double DecodeBytes(int depth, int tokens, int batch) const {
-    const double length = depth + (tokens + 1) / 2.0;
-    return std::floor(weight_bytes + batch * kv_bytes_position * length);
-  }
-  double ReadSeconds(double bytes) const {
-    const auto measured = read_seconds.find(bytes);
-    return measured != read_seconds.end() ? measured->second : bytes / (read_gb_s * 1e9);
-  }
-};
-
-/// Multiplications and additions for one row with all matrices of the set, of experts with those that
-/// it uses.
-double RowOps(const WeightSet& weights, const ModelConfig& config) {
-  double elements = 0;
-  for (const Weight& weight : weights.all()) {
-    if (weight.op == TensorOp::kNone) continue;
-    const bool experts = weight.view.shape[2] > 1;
-    const double share = experts ? static_cast<double>(config.experts_used) / config.experts : 1;
-    elements += share * static_cast<double>(weight.view.elements());
-  }
-  return 2 * elements;
-}
-
-/// The precision of the multiplications that `activations` allows for these weights.
-Precision PeakPrecision(const Model& model, Precision activations) {
-  if (activations != Precision::kAuto) return activations;
-  DataType type = DataType::kF32;
-  if (!model.blocks().empty()) {
-    const WeightSet& block = model.blocks()[0];
-    const bool sparse = model.config().experts > 0;
-    type = block[sparse ? WeightRole::kExpertDown : WeightRole::kDown].view.dtype;
-  }
-  if (GetTypeInfo(type).block_quantised) return Precision::kI8;
-  return type == DataType::kBF16 ? Precision::kBF16 : Precision::kF32;
-}
-
-/// What this machine can do now. Taken before and after the runs, and the better of the two counts,
-/// since a neighbour on the host may have taken a share. What a token reads is read as it is by the
-/// bench, again and again by the same threads: a model's weights may stay in the last-level cache.
-void MeasureMachine(const LoadedModel& loaded, Precision activations, Floor& floor) {
-  const DeviceSpec& device = loaded.context->device_spec();
-  if (device.kind == DeviceKind::kCuda) {
-    // Bound by what the board's clocks and units can do.
-    floor.read_gb_s = device.read_gb_s;
-    floor.peak = {device.bf16_gflop_s, "bf16 on tensor cores"};
-    return;
-  }
-  Executor& executor = loaded.context->executor();
-  floor.read_gb_s = std::max(floor.read_gb_s, MeasureReadBandwidth(executor));
-  floor.hand_over_ns.push_back(MeasureHandOverNs(executor));
-  const Peaks now = MeasurePeaks(device, executor);
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    if (now[i].giga_ops > floor.peaks[i].giga_ops) floor.peaks[i] = now[i];
-  }
-  floor.peak = PeakOf(floor.peaks, PeakPrecision(*loaded.model, activations));
-  for (auto& [bytes, seconds] : floor.read_seconds) {
-    const double again = MeasureReadSeconds(executor, static_cast<std::int64_t>(bytes));
-    if (again > 0 && again < seconds) seconds = again;
-  }
-}
-
-Floor MakeFloor(const LoadedModel& loaded, const Lists& lists, int depth) {
-  Floor floor;
-  const Model& model = *loaded.model;
-  floor.weight_bytes = static_cast<double>(model.bytes_per_token());
-  for (const WeightSet& block : model.blocks()) floor.row_ops += RowOps(block, model.config());
-  floor.logits_ops = RowOps(model.globals(), model.config());
-  floor.kv_bytes_position = static_cast<double>(loaded.session->kv_bytes_per_position());
-  if (loaded.context->device_spec().kind != DeviceKind::kCpu) return floor;
-  const auto measure = [&](double bytes) {
-    floor.read_seconds.emplace(bytes, std::numeric_limits<double>::infinity());
-  };
-  if (!lists.prompts.empty()) measure(floor.weight_bytes);
-  for (const std::int32_t batch : lists.batches)
-    for (const std::int32_t tokens : lists.generated)
-      if (tokens > 0) measure(floor.DecodeBytes(depth, tokens, batch));
-  return floor;
 }
 
 class Bench {
@@ -258,57 +149,71 @@ struct ResultRow {
   std::optional<StepTimes> steps;
   ProductChain products;  ///< with `steps`, of decoding
 
-  double FloorOf(const Floor& floor) const {
-    return prompt ? floor.Prompt(tokens, batch) : floor.Decode(depth, tokens, batch);
+  double FloorOf(const ModelFloor& floor) const {
+    const double seconds = floor.Seconds(least());
+    return seconds > 0 ? batch * (prompt ? tokens : 1) / seconds : 0;
   }
-  /// What a step of this row must read at least.
-  double BytesOf(const Floor& floor) const {
-    return prompt ? floor.weight_bytes : floor.DecodeBytes(depth, tokens, batch);
+  /// Each prompt in one pass, or one token of all sequences, whose caches are as long as on average.
+  LeastPasses least() const {
+    const double rows = batch;
+    if (prompt) return {.passes = rows, .rows = rows * tokens, .logits_rows = rows, .positions = 0};
+    const double length = depth + (tokens + 1) / 2.0;
+    return {.passes = 1, .rows = rows, .logits_rows = rows, .positions = rows * length};
   }
 };
 
-Result<std::vector<ResultRow>> RunAll(const LoadedModel& loaded, const Lists& lists,
-                                      const BenchModelOptions& options) {
-  Bench bench(loaded, options.depth, options.repeat);
+/// What is to be measured, in order.
+std::vector<ResultRow> RowsOf(const Lists& lists, int depth) {
   std::vector<ResultRow> rows;
-  const double total =
-      static_cast<double>((lists.prompts.size() + lists.generated.size()) * lists.batches.size());
-  Progress bar("measuring");
-  const auto add = [&](const char* kind, int tokens, int batch, bool prompt) -> Status {
-    if (tokens == 0) return {};
+  const auto add = [&](const char* kind, int tokens, int batch, bool prompt) {
+    if (tokens == 0) return;
     std::string test = fmt::format("{}{}", kind, tokens);
-    if (options.depth > 0) test += fmt::format(" @ d{}", options.depth);
-    bar.Show(static_cast<double>(rows.size()) / total, test);
-    Result<std::vector<double>> rates =
-        prompt ? bench.Prompt(tokens, batch) : bench.Decode(tokens, batch);
-    if (!rates) return Fail(rates.error());
-    rows.push_back(
-        {test, options.depth, tokens, batch, prompt, std::move(*rates), std::nullopt, {}});
-    if (!options.profile) return {};
-    Result<StepTimes> steps = bench.Profile(tokens, batch, prompt);
-    if (!steps) return Fail(steps.error());
-    rows.back().steps = std::move(*steps);
-    if (Interrupted()) return Fail(ErrorCode::kCancelled, "interrupted");
-    if (prompt) return {};
-    const Result<ProductChain> products = TimeProducts(loaded, batch, options.repeat);
-    if (!products) return Fail(products.error());
-    rows.back().products = *products;
-    if (Interrupted()) return Fail(ErrorCode::kCancelled, "interrupted");
-    return {};
+    if (depth > 0) test += fmt::format(" @ d{}", depth);
+    rows.push_back({std::move(test), depth, tokens, batch, prompt, {}, std::nullopt, {}});
   };
-  for (int batch : lists.batches) {
-    if (Status filled = bench.Fill(batch); !filled) return Fail(filled.error());
-    for (int tokens : lists.prompts) {
-      if (Status status = add("pp", tokens, batch, true); !status) return Fail(status.error());
-    }
-    for (int tokens : lists.generated) {
-      if (Status status = add("tg", tokens, batch, false); !status) return Fail(status.error());
-    }
+  for (const int batch : lists.batches) {
+    for (const int tokens : lists.prompts) add("pp", tokens, batch, true);
+    for (const int tokens : lists.generated) add("tg", tokens, batch, false);
   }
   return rows;
 }
 
-void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const Floor& floor,
+Status Measure(const LoadedModel& loaded, const BenchModelOptions& options, Bench& bench,
+               ResultRow& row) {
+  Result<std::vector<double>> rates =
+      row.prompt ? bench.Prompt(row.tokens, row.batch) : bench.Decode(row.tokens, row.batch);
+  if (!rates) return Fail(rates.error());
+  row.rates = std::move(*rates);
+  if (!options.profile) return {};
+  Result<StepTimes> steps = bench.Profile(row.tokens, row.batch, row.prompt);
+  if (!steps) return Fail(steps.error());
+  row.steps = std::move(*steps);
+  if (Interrupted()) return Fail(ErrorCode::kCancelled, "interrupted");
+  if (row.prompt) return {};
+  const Result<ProductChain> products = TimeProducts(loaded, row.batch, options.repeat);
+  if (!products) return Fail(products.error());
+  row.products = *products;
+  if (Interrupted()) return Fail(ErrorCode::kCancelled, "interrupted");
+  return {};
+}
+
+Status RunAll(const LoadedModel& loaded, const BenchModelOptions& options,
+              std::vector<ResultRow>& rows) {
+  Bench bench(loaded, options.depth, options.repeat);
+  Progress bar("measuring");
+  int filled = 0;  // sequences
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    bar.Show(static_cast<double>(i) / static_cast<double>(rows.size()), rows[i].test);
+    if (rows[i].batch > filled) {
+      if (Status status = bench.Fill(rows[i].batch); !status) return status;
+      filled = rows[i].batch;
+    }
+    if (Status status = Measure(loaded, options, bench, rows[i]); !status) return status;
+  }
+  return {};
+}
+
+void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const ModelFloor& floor,
            const BenchModelOptions& options) {
   const DeviceSpec& device = loaded.context->device_spec();
   Report report;
@@ -319,18 +224,10 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
       .Set("device", device.ClassId())
       .Set("threads", loaded.context->executor().workers())
       .Set("policy", MeasurePolicyName(loaded.context->scope().policy))
-      .Set("read_gb_s", floor.read_gb_s)
-      .Set("peak_gop_s", floor.peak.giga_ops)
-      .Set("peak_instruction", floor.peak.instruction)
       .Set("depth", options.depth)
       .Set("repeat", options.repeat)
       .Array("rows");
-  const bool cpu = device.kind == DeviceKind::kCpu;
-  if (cpu) {
-    report.Set("peaks", PeaksReport(floor.peaks))
-        .Set("hand_over_ns_before", floor.hand_over_ns.front())
-        .Set("hand_over_ns_after", floor.hand_over_ns.back());
-  }
+  floor.SetRates(report);
   Table table({"test", "batch", "tok/s", "min", "max", "floor", "of floor"});
   for (const ResultRow& row : rows) {
     const double median = Median(row.rates), row_floor = row.FloorOf(floor);
@@ -342,9 +239,9 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
         .Set("tok_s_min", *min)
         .Set("tok_s_max", *max)
         .Set("floor_tok_s", row_floor)
-        .Set("floor_bytes", row.BytesOf(floor))
-        .Set("floor_read_gb_s", row.BytesOf(floor) / floor.ReadSeconds(row.BytesOf(floor)) * 1e-9);
-    if (row.steps) line.Set("steps", ReportSteps(*row.steps, floor));
+        .Set("floor_bytes", floor.PassBytes(row.least()))
+        .Set("floor_read_gb_s", floor.PassGbS(row.least()));
+    if (row.steps) line.Set("steps", ReportSteps(*row.steps, floor.rates()));
     if (row.products.products > 0) {
       Report chain;
       chain.Set("products", row.products.products)
@@ -356,8 +253,7 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
     report.Append("rows", std::move(line));
     table.Row({row.test, fmt::format("{}", row.batch), fmt::format("{:.1f}", median),
                fmt::format("{:.1f}", *min), fmt::format("{:.1f}", *max),
-               fmt::format("{:.1f}", row_floor),
-               row_floor > 0 ? fmt::format("{:.0f} %", 100 * median / row_floor) : "-"});
+               fmt::format("{:.1f}", row_floor), OfFloor(median, row_floor)});
   }
   const std::vector<ChainVerdict> verdicts = loaded.session->chain_verdicts();
   if (!verdicts.empty()) report.Array("chains");
@@ -376,22 +272,10 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
   Out(fmt::format("{} on {}, {} threads\n", name.empty() ? options.model.path : name,
                   device.ClassId(), loaded.context->executor().workers()));
   Out(table.Text());
-  Out(fmt::format("floor: {:.1f} GB/s read, {:.0f} Gop/s {}, {}\n", floor.read_gb_s,
-                  floor.peak.giga_ops, floor.peak.instruction,
-                  cpu ? "measured in this run" : "by the board's clocks"));
-  if (cpu) {
-    for (const ResultRow& row : rows) {
-      const double bytes = row.BytesOf(floor);
-      Out(fmt::format("{}, batch {}: {:.1f} MB read again and again at {:.1f} GB/s\n", row.test,
-                      row.batch, bytes * 1e-6, bytes / floor.ReadSeconds(bytes) * 1e-9));
-    }
-    Out(fmt::format("peaks: {}\n", PeaksText(floor.peaks)));
-    if (floor.hand_over_ns.front() > 0 && floor.hand_over_ns.back() > 0) {
-      Out(fmt::format(
-          "a worker sees what another wrote after {:.0f} ns before the runs, {:.0f} ns after\n",
-          floor.hand_over_ns.front(), floor.hand_over_ns.back()));
-    }
-  }
+  std::vector<ModelFloor::Named> read;
+  for (const ResultRow& row : rows)
+    read.push_back({fmt::format("{}, batch {}", row.test, row.batch), row.least()});
+  Out(floor.Text(read));
   for (const ChainVerdict& verdict : verdicts) {
     Out(
         fmt::format("a pass of {} rows: {:.1f} us as separate kernels, {:.1f} us with chains of "
@@ -400,7 +284,7 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
                     verdict.chained() ? "chained" : "separate"));
   }
   for (const ResultRow& row : rows) {
-    if (row.steps) PrintSteps(row.test, row.batch, *row.steps, floor);
+    if (row.steps) PrintSteps(row.test, row.batch, *row.steps, floor.rates());
     const ProductChain& chain = row.products;
     if (chain.products == 0) continue;
     Out(fmt::format(
@@ -429,15 +313,14 @@ int BenchModel(const BenchModelOptions& given) {
   options.model.batch_rows = std::max(options.model.batch_rows, slots);
   Result<LoadedModel> loaded = LoadModel(options.common, options.model, slots);
   if (!loaded) return ExitFor(loaded.error());
-  const Precision activations =
-      ParseActivations(options.model.activations, *loaded->context).value().precision;
-  Floor floor = MakeFloor(*loaded, *lists, options.depth);
-  MeasureMachine(*loaded, activations, floor);
-  Result<std::vector<ResultRow>> rows = RunAll(*loaded, *lists, options);
-  if (!rows) return ExitFor(rows.error());
-  MeasureMachine(*loaded, activations, floor);
+  std::vector<ResultRow> rows = RowsOf(*lists, options.depth);
+  ModelFloor floor(*loaded, options.model.activations);
+  for (const ResultRow& row : rows) floor.Expect(row.least());
+  floor.Measure();
+  if (Status ran = RunAll(*loaded, options, rows); !ran) return ExitFor(ran.error());
+  floor.Measure();
   loaded->compiling->Summarise(options.model.path);
-  Print(*loaded, *rows, floor, options);
+  Print(*loaded, rows, floor, options);
   return Finish(kExitOk);
 }
 

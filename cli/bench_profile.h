@@ -2,17 +2,11 @@
 
 #include <string_view>
 
-#include "peak.h"
+#include "machine_floor.h"
 #include "report.h"
 #include "tilewright/step_times.h"
 
 namespace tilewright::cli {
-
-/// What bounds every step.
-struct MachineRates {
-  double read_gb_s = 0;
-  PeakRate peak;
-};
 
 /// The groups of steps of a pass with their times and floors, and the sum beside the whole pass.
 Report ReportSteps(const StepTimes& steps, const MachineRates& rates);

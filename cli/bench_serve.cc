@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <random>
 
 #include "console.h"
+#include "model_floor.h"
 #include "report.h"
 #include "tilewright/batch_scheduler.h"
 #include "verbs.h"
@@ -38,6 +40,23 @@ std::vector<Request> MakeRequests(const BenchServeOptions& options, std::int32_t
 /// The longest sequence that MakeRequests makes.
 int LongestSequence(const BenchServeOptions& options) {
   return options.prompt / 2 + options.prompt + options.generate / 2 + options.generate;
+}
+
+/// What every way to serve them takes: a token needs a pass, which at most all sequences share, and
+/// behind one that its prompt or the token before it was in.
+LeastPasses LeastOf(const std::vector<Request>& requests, int sequences) {
+  LeastPasses least{.passes = 0, .rows = 0, .logits_rows = 0, .positions = 0};
+  for (const Request& request : requests) {
+    const auto prompt = static_cast<double>(request.prompt.size());
+    const auto tokens = static_cast<double>(request.tokens);
+    // The prompt's last row finds the first token, and the last one is not fed.
+    least.rows += prompt + tokens - 1;
+    least.logits_rows += tokens;
+    least.positions += (tokens - 1) * (prompt + tokens / 2);
+    least.passes = std::max(least.passes, tokens);
+  }
+  least.passes = std::max(least.passes, std::ceil(least.logits_rows / sequences));
+  return least;
 }
 
 /// The times of one run over all requests, in seconds.
@@ -126,8 +145,8 @@ Result<Served> RunOnce(const LoadedModel& loaded, const std::vector<Request>& re
 }
 
 /// All requests once for warming up, then `repeat` times, each way in turn.
-Status RunAll(const LoadedModel& loaded, const BenchServeOptions& options, std::vector<Way>& ways) {
-  const std::vector<Request> requests = MakeRequests(options, loaded.model->config().vocab);
+Status RunAll(const LoadedModel& loaded, const BenchServeOptions& options,
+              const std::vector<Request>& requests, std::vector<Way>& ways) {
   Progress bar("serving");
   const auto total = static_cast<double>(ways.size()) * (options.repeat + 1);
   int done = 0;
@@ -172,7 +191,7 @@ struct Summary {
 };
 
 void Print(const LoadedModel& loaded, const BenchServeOptions& options,
-           const std::vector<Way>& ways) {
+           const std::vector<Way>& ways, const ModelFloor& floor, const LeastPasses& least) {
   const ModelArguments& model = options.model;
   Report report;
   report.Set("model", model.synth.empty() ? model.path : model.synth + " " + model.quant)
@@ -185,9 +204,14 @@ void Print(const LoadedModel& loaded, const BenchServeOptions& options,
       .Set("generate", options.generate)
       .Set("max_rows", loaded.session->max_rows())
       .Set("repeat", options.repeat)
+      .Set("floor_passes", least.passes)
+      .Set("floor_bytes", floor.PassBytes(least))
+      .Set("floor_read_gb_s", floor.PassGbS(least))
       .Array("rows");
-  Table table({"prompts", "generated tok/s", "min", "max", "all tok/s", "rows a pass", "first ms",
-               "95 %", "next ms", "95 %", "99 %"});
+  floor.SetRates(report);
+  const double row_floor = least.logits_rows / floor.Seconds(least);
+  Table table({"prompts", "generated tok/s", "min", "max", "floor", "of floor", "all tok/s",
+               "rows a pass", "first ms", "95 %", "next ms", "95 %", "99 %"});
   for (const Way& way : ways) {
     const Summary s(way);
     const auto [min, max] =
@@ -197,6 +221,7 @@ void Print(const LoadedModel& loaded, const BenchServeOptions& options,
         .Set("tok_s_median", Median(s.generated_per_second))
         .Set("tok_s_min", *min)
         .Set("tok_s_max", *max)
+        .Set("floor_tok_s", row_floor)
         .Set("all_tok_s_median", s.total_per_second)
         .Set("passes", s.passes)
         .Set("rows_per_pass", s.rows_per_pass)
@@ -208,6 +233,7 @@ void Print(const LoadedModel& loaded, const BenchServeOptions& options,
     report.Append("rows", std::move(line));
     const auto digits = [](double value) { return fmt::format("{:.1f}", value); };
     table.Row({way.name, digits(Median(s.generated_per_second)), digits(*min), digits(*max),
+               digits(row_floor), OfFloor(Median(s.generated_per_second), row_floor),
                digits(s.total_per_second), digits(s.rows_per_pass),
                digits(Quantile(s.first_ms, 0.5)), digits(Quantile(s.first_ms, 0.95)),
                fmt::format("{:.2f}", Quantile(s.between_ms, 0.5)),
@@ -222,6 +248,8 @@ void Print(const LoadedModel& loaded, const BenchServeOptions& options,
                   options.requests, options.prompt, options.generate, options.sequences,
                   loaded.session->max_rows()));
   Out(table.Text());
+  const ModelFloor::Named read[] = {{fmt::format("{:.0f} passes at least", least.passes), least}};
+  Out(floor.Text(read));
 }
 
 }  // namespace
@@ -240,9 +268,15 @@ int BenchServe(const BenchServeOptions& given) {
   Result<LoadedModel> loaded = LoadModel(options.common, options.model, options.sequences);
   if (!loaded) return ExitFor(loaded.error());
   std::vector<Way> ways = {{"beside decodes", true, {}}, {"alone", false, {}}};
-  if (Status ran = RunAll(*loaded, options, ways); !ran) return ExitFor(ran.error());
+  const std::vector<Request> requests = MakeRequests(options, loaded->model->config().vocab);
+  const LeastPasses least = LeastOf(requests, options.sequences);
+  ModelFloor floor(*loaded, options.model.activations);
+  floor.Expect(least);
+  floor.Measure();
+  if (Status ran = RunAll(*loaded, options, requests, ways); !ran) return ExitFor(ran.error());
+  floor.Measure();
   loaded->compiling->Summarise(options.model.path);
-  Print(*loaded, options, ways);
+  Print(*loaded, options, ways, floor, least);
   return Finish(kExitOk);
 }
 

@@ -22,6 +22,12 @@ std::string PeaksText(const Peaks& peaks);
 /// {"i8": {"gop_s": 1204, "instruction": "vpdpbusd"}, "bf16": ..., "f32": ...}
 Report PeaksReport(const Peaks& peaks);
 
+/// What bounds every step of a model's pass.
+struct MachineRates {
+  double read_gb_s = 0;
+  PeakRate peak;
+};
+
 /// What bounds any kernel: the rate of the memory and the peak of each precision. Of a CPU measured
 /// in this run, of a GPU by the clocks and units of the board.
 class MachineFloor {

@@ -368,10 +368,20 @@ class Others(CliTest):
                           'first_ms_median', 'first_ms_p95', 'next_ms_median', 'next_ms_p95', 'next_ms_p99')
             self.assertLessEqual(row['rows_per_pass'], 4)
             self.assertGreater(row['all_tok_s_median'], row['tok_s_median'])
+            self.assertGreater(row['floor_tok_s'], 0)
         # The same rows in fewer passes, since prompts fill what the tokens leave.
         together, apart = (row['passes'] for row in value['rows'])
         self.assertLess(together, apart)
-        self.assertIn(b'7 requests of about 9 + 4 tokens', self.ok(*words, '--repeat', 1).out)
+        self.assertEqual(list(value['peaks']), ['i8', 'bf16', 'f32'])
+        self.has_keys(value, 'read_gb_s', 'peak_gop_s', 'peak_instruction', 'hand_over_ns_before', 'hand_over_ns_after')
+        # One sequence has a token in every pass, which reads the weights and what its cache holds.
+        alone = self.ok('bench', 'serve', self.tiny, '--sequences', 1, '--requests', 2, '-p', 9, '-n', 4, '--repeat', 1, '--json').json()
+        self.assertLessEqual(alone['floor_passes'], min(row['passes'] for row in alone['rows']))
+        prompt = self.ok('bench', 'model', self.tiny, '-p', 8, '-n', 0, '--repeat', 1, '--json').json()['rows'][0]
+        self.assertGreater(alone['floor_bytes'], prompt['floor_bytes'])
+        table = self.ok(*words, '--repeat', 1).text
+        for part in ('7 requests of about 9 + 4 tokens', 'of floor', 'floor: ', 'passes at least: ', 'read again and again', 'peaks: int8'):
+            self.assertIn(part, table)
 
     def test_bench_tuner_judges_the_tuner_by_what_bench_record_measured(self):
         matrix = self.folder / 'cpu.matrix'
