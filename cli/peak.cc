@@ -1,5 +1,7 @@
 #include "peak.h"
 
+#include <algorithm>
+
 namespace tilewright::cli {
 namespace {
 
@@ -23,7 +25,7 @@ PeakRate BestPeak(const DeviceSpec& device, Executor& executor, Precision precis
     if (const auto peak = MeasurePeak(device, executor, row.unit)) return *peak;
   }
   const double one = precision == Precision::kI8 ? device.i8_gop_s : device.f32_gflop_s;
-  return {one * executor.workers(), "assumed"};
+  return {one * std::min(executor.workers(), DefaultThreads()), "assumed"};
 }
 
 }  // namespace tilewright::cli

@@ -13,6 +13,19 @@ constexpr ArithmeticUnit kUnits[] = {ArithmeticUnit::kF32, ArithmeticUnit::kBF16
                                      ArithmeticUnit::kI8, ArithmeticUnit::kAmxBF16,
                                      ArithmeticUnit::kAmxI8};
 
+/// `workers` workers of which one is on a processor at a time.
+class TakingTurns final : public Executor {
+ public:
+  explicit TakingTurns(int workers) : workers_(workers) {}
+  int workers() const override { return workers_; }
+  void ParallelFor(int count, Task task, void* context) override {
+    for (int i = 0; i < count; ++i) task(context, i, i % workers_);
+  }
+
+ private:
+  int workers_;
+};
+
 double Seconds(void (*loop)(int), int rounds) {
   double best = 1e9;
   for (int repeat = 0; repeat < 9; ++repeat) {
@@ -63,6 +76,22 @@ TEST(PeakTest, AUnitIsMeasuredWithTheBestInstructionOfTheLevelAndOtherwiseNotAtA
   EXPECT_EQ(MeasurePeak(device, *pool, ArithmeticUnit::kI8)->instruction, "vpdpbusd");
   EXPECT_EQ(MeasurePeak(device, *pool, ArithmeticUnit::kAmxI8).has_value(),
             device.Has(kFeatureAmxInt8));
+}
+
+TEST(PeakTest, WorkersThatShareAProcessorAddNothing) {
+  const DeviceSpec device = DetectCpuCappedAt(Isa::kAmx);
+  if (!device.Has(kFeatureAvx2)) GTEST_SKIP() << "no AVX2";
+  TakingTurns as_many(DefaultThreads()), many(DefaultThreads() * 64);
+  for (const ArithmeticUnit unit : kUnits) {
+    const auto peak = MeasurePeak(device, as_many, unit), same = MeasurePeak(device, many, unit);
+    ASSERT_EQ(peak.has_value(), same.has_value());
+    // Wide, since others may be at work.
+    if (peak) {
+      EXPECT_LT(same->giga_ops, 8 * peak->giga_ops) << peak->instruction;
+    }
+  }
+  const DeviceRates rates = CalibrateRates(device, as_many), shared = CalibrateRates(device, many);
+  EXPECT_LT(shared.f32_gflop_s, rates.f32_gflop_s / 8) << "of one of the many";
 }
 
 TEST(PeakTest, AGpuIsNotMeasuredHere) {
