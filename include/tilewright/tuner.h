@@ -12,7 +12,8 @@ namespace tilewright {
 
 /// Decides what to measure next and which candidate wins; measures and launches nothing itself.
 ///
-/// The path of one problem: prune by the model -> check every candidate against the oracle -> halve
+/// The path of one problem: prune by the model -> check every candidate against the oracle, the most
+/// promising first; with a budget until half of it is spent and two have passed, so that some are timed -> halve
 /// with interleaved passes -> race the rest in paired blocks against the leader -> verify winner
 /// and incumbent on fresh samples. Times are compared only within blocks, so that clock drift or a
 /// neighbour on the host affects all candidates alike. The incumbent stays unless a challenger is

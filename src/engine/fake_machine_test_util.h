@@ -30,6 +30,7 @@ class FakeMachine {
     double jitter = 0, drift = 0, spike_chance = 0, spike = 3, first_launch = 1;
     double step_after_us = 1e300, step = 1;  // the clock changes once
     double stall_us = 0;                     // of overhead for each sample
+    double check_us = 0;                     // what a check costs
     double busy_chance = 0, busy = 3;        // a neighbour takes part of a sample, and it shows
     // Between these times a unit runs at a fraction of its speed; candidates that use it, all but
     // those named "v...", take longer, and the reference loop shows it.
@@ -83,6 +84,7 @@ class FakeMachine {
     Tuner::Outcome outcome;
     outcome.verdict = arm.wrong_from >= 0 && n >= arm.wrong_from ? Verdict::kWrong : arm.check;
     if (outcome.verdict != Verdict::kOk) outcome.evidence = "scripted";
+    outcome.cost_us = noise_.check_us;
     return outcome;
   }
 

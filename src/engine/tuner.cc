@@ -20,6 +20,10 @@ constexpr int kSlowTopK = 8;
 // and without this 0.70 % for 26 %. q4_0: 0.39 % either way.)
 constexpr double kCrowd = 0.1;
 
+// Of the budget, what checks may take once there are two candidates to time: each is a few launches and a comparison
+// with the oracle, and a session that ends before anything is timed decides nothing, however often it is repeated.
+constexpr double kCheckShare = 0.5;
+
 }  // namespace
 
 Tuner::Impl::Impl(std::vector<Candidate> candidates, const Options& given) : options(given) {
@@ -38,9 +42,6 @@ Tuner::Impl::Impl(std::vector<Candidate> candidates, const Options& given) : opt
     random_state = HashCombine(random_state, Hash64(arms[a].candidate.name));
   }
   Prune();
-  for (int a = Count() - 1; a >= 0; --a) {
-    if (At(a).kept) queue.push_back(a);
-  }
   DefenderFirst();
   if (queue.empty()) phase = Phase::kDone;
 }
@@ -85,7 +86,23 @@ void Tuner::Impl::Prune() {
         arm.candidate.incumbent || arm.candidate.fallback || leads || (!known_slow && kept < top_k);
     arm.alive = arm.kept;
     kept += arm.kept ? 1 : 0;
+    if (arm.kept) queue.push_back(a);
   }
+  std::reverse(queue.begin(), queue.end());
+}
+
+void Tuner::Impl::LeaveUnchecked() {
+  const bool enough = AliveCount() - static_cast<int>(queue.size()) >= 2;
+  if (phase != Phase::kCheck || !enough || spent < kCheckShare * options.budget_us) return;
+  for (const int a : queue) At(a).kept = At(a).alive = false;
+  queue.clear();
+}
+
+bool Tuner::Impl::OwesTimes() const {
+  if (AliveCount() < 2 || dropped > 0) return false;
+  const auto timed =
+      std::count_if(arms.begin(), arms.end(), [](const Arm& arm) { return !arm.log_us.empty(); });
+  return timed < 2 && (phase == Phase::kFirst || (phase == Phase::kCheck && queue.empty()));
 }
 
 Tuner::Tuner(std::vector<Candidate> candidates, const Options& options)
@@ -97,7 +114,9 @@ Tuner& Tuner::operator=(Tuner&&) noexcept = default;
 std::optional<Tuner::Ask> Tuner::Next() {
   Impl& t = *impl_;
   if (t.asked >= 0) return std::nullopt;  // the last question has no answer yet
-  if (t.phase != Impl::Phase::kDone && t.options.budget_us > 0 && t.spent >= t.options.budget_us)
+  if (t.options.budget_us > 0) t.LeaveUnchecked();
+  if (t.phase != Impl::Phase::kDone && t.options.budget_us > 0 && t.spent >= t.options.budget_us &&
+      !t.OwesTimes())
     t.StopFor("the budget ran out");
   t.Advance();
   if (t.phase == Impl::Phase::kDone) return std::nullopt;

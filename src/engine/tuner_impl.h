@@ -71,7 +71,12 @@ struct Tuner::Impl {
   Arm& At(int a) { return arms[static_cast<std::size_t>(a)]; }
   const Arm& At(int a) const { return arms[static_cast<std::size_t>(a)]; }
   static double Predicted(const Arm& arm);
+  // Which candidates are kept; they are checked in the order of what the model expects.
   void Prune();
+  // Once checks have taken their share of the budget, those still to come are as if the model had left them out.
+  void LeaveUnchecked();
+  // Whether two candidates passed that have no times to compare: the budget does not end a session there.
+  bool OwesTimes() const;
   int AliveCount() const;
   // The next block: every arm that is alive, in fresh random order (Fisher and Yates).
   void FillQueue();

@@ -55,6 +55,25 @@ class CpuMeasurerTest : public testing::Test {
   }
 };
 
+/// Counts parallel regions.
+class Counting final : public Executor {
+ public:
+  int workers() const override { return 1; }
+  void ParallelFor(int count, Task task, void* context) override {
+    ++regions;
+    for (int i = 0; i < count; ++i) task(context, i, 0);
+  }
+  int regions = 0;
+};
+
+// The first here, since the cache is measured once in a process.
+TEST_F(CpuMeasurerTest, TheCacheIsMeasuredBeforeAnythingThatCounts) {
+  Counting executor;
+  const auto measurer = MakeCpuGemmMeasurer(executor, {});
+  ASSERT_TRUE(measurer->Prepare(F32Problem(1, 64, 128)));
+  EXPECT_EQ(executor.regions, 1);
+}
+
 // What AMX multiplies are weights of bf16: whole numbers times weights in blocks are not exact there.
 TEST_F(CpuMeasurerTest, AKernelThatRoundsWeightsPassesForWhatItsUnitsMultiply) {
   constexpr std::uint32_t kFeatures = kFeatureAvx512 | kFeatureAvx512Bf16;
