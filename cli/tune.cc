@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <optional>
 
 #include "console.h"
@@ -27,7 +28,8 @@ Result<double> ParseSeconds(const std::string& text) {
   constexpr std::pair<std::string_view, double> kUnits[] = {{"", 1},   {"s", 1},    {"ms", 1e-3},
                                                             {"m", 60}, {"min", 60}, {"h", 3600}};
   for (const auto& [name, seconds] : kUnits) {
-    if (error == std::errc() && unit == name && value >= 0) return value * seconds;
+    if (error == std::errc() && unit == name && value >= 0 && std::isfinite(value * seconds))
+      return value * seconds;
   }
   return Fail(ErrorCode::kInvalidArgument,
               fmt::format("--budget '{}': must be a time such as 500ms, 60s or 2m", text));

@@ -61,7 +61,8 @@ class Usage(CliTest):
         self.fails(2, 'explain', 'norm', 'rows=8\ncols=2', saying='rows')
         self.fails(2, 'tune', self.tiny, '--ops', 'norm,convolution', saying="--ops 'convolution'")
         self.fails(2, 'tune', self.tiny, '--budget', 'soon', saying='soon')
-        self.fails(2, 'tune', self.tiny, '--budget=-5s', saying='-5s')
+        for budget in ('-5s', 'inf', 'nan', '1e308h'):
+            self.fails(2, 'tune', self.tiny, f'--budget={budget}', saying=f"'{budget}'")
         self.fails(2, 'explain', 'gemm', '--m', '1', '--n', 'wide', '--k', '32', saying='wide')
         self.fails(2, 'synth', '--preset', 'no-such', '-o', 'x.gguf', saying='tiny-test')
         self.fails(2, 'synth', '--preset', 'tiny-test', '--quant', 'q9', '-o', 'x.gguf', saying='q9')
