@@ -56,8 +56,8 @@ Status ReadRate(const std::string& path, const std::string& key, const Json& val
 
 Status ReadField(const std::string& path, const std::string& key, const Json& value,
                  DeviceSpec& spec) {
-  const std::pair<std::string_view, std::string*> texts[] = {{"name", &spec.name},
-                                                             {"driver", &spec.driver}};
+  const std::pair<std::string_view, std::string*> texts[] = {
+      {"name", &spec.name}, {"driver", &spec.driver}, {"amx_refusal", &spec.amx_refusal}};
   const std::pair<std::string_view, int*> counts[] = {
       {"cores", &spec.cores},
       {"compute_capability", &spec.compute_capability},

@@ -509,6 +509,18 @@ class Looking(WithCache):
             path.write_text(text)
             self.fails(1, *words, env=self.env, saying=saying)
 
+    def test_explain_says_why_the_system_refuses_amx(self):
+        path = self.folder / 'refused.json'
+        path.write_text(json.dumps({'name': 'server', 'features': ['avx2', 'avx512', 'avx512vnni'], 'amx_refusal': 'no more tiles'}))
+        words = ('explain', 'gemm', '--m', 64, '--n', 64, '--k', 64, '--type-b', 'bf16', '--device-spec', path)
+        reasons = {c['kernel']: c['reason'] for c in self.ok(*words, '--json', env=self.env).json()['candidates']}
+        for kernel, reason in reasons.items():
+            self.assertEqual('no more tiles' in reason, 'amx-tile' in reason, kernel)
+        self.assertTrue(any('no more tiles' in reason for reason in reasons.values()))
+        self.assertIn('no more tiles', self.ok(*words, env=self.env).text)
+        path.write_text(json.dumps({'amx_refusal': 1}))
+        self.fails(1, *words, env=self.env, saying='amx_refusal text')
+
     def test_explain_for_a_gpu_that_is_not_here(self):
         path = self.folder / 'h200.json'
         h200 = {'kind': 'cuda', 'name': 'NVIDIA H200', 'compute_capability': 90, 'sm_count': 132, 'smem_bytes': 232448,

@@ -112,14 +112,39 @@ std::uint32_t CapFeatures(std::uint32_t features, Isa cap) {
   return features;
 }
 
+std::string AmxRefusal(int reason) {
+  std::string hint;
+  switch (reason) {
+    case EINVAL:
+      hint = "Linux before 5.16?";
+      break;
+    case ENOSPC:
+      hint =
+          "the alternate signal stack of a thread cannot hold them: sigaltstack must be given "
+          "getauxval(AT_MINSIGSTKSZ) bytes or more";
+      break;
+    case EOPNOTSUPP:
+      hint = "the kernel has them switched off, or a hypervisor hides them";
+      break;
+    case ENOSYS:
+    case EPERM:
+      hint = "a sandbox or container that does not pass arch_prctl on?";
+      break;
+    default:
+      break;
+  }
+  std::string text =
+      std::string("the system refuses the AMX tile registers: ") + std::strerror(reason);
+  if (!hint.empty()) text += " (" + hint + ")";
+  return text;
+}
+
 std::string RequestAmx() {
 #if defined(__x86_64__) && defined(SYS_arch_prctl)
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM, Linux 5.16
   constexpr int kTileData = 18;               // XFEATURE_XTILE_DATA
   if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0) return {};
-  const int reason = errno;
-  return std::string("the system refuses the AMX tile registers: ") + std::strerror(reason) +
-         (reason == EINVAL ? " (Linux before 5.16?)" : "");
+  return AmxRefusal(errno);
 #else
   return "no AMX on this architecture";
 #endif

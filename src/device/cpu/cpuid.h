@@ -35,8 +35,11 @@ Isa IsaOf(std::uint32_t features);
 /// `features` less everything above `cap`.
 std::uint32_t CapFeatures(std::uint32_t features, Isa cap);
 
+/// What to tell the user where Linux does not grant the AMX tile registers, by errno.
+std::string AmxRefusal(int reason);
+
 /// Asks Linux to let this process use the AMX tile registers (arch_prctl ARCH_REQ_XCOMP_PERM).
-/// "" if granted, else the system's reason. Idempotent; applies to threads started later, too.
+/// "" if granted, else AmxRefusal. Idempotent; applies to threads started later, too.
 std::string RequestAmx();
 
 }  // namespace tilewright

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
 namespace tilewright {
 namespace {
 
@@ -63,6 +67,21 @@ TEST(CpuidTest, EveryBitOfALevelIsNeeded) {
   CpuidRegisters skylake = SapphireRapids();
   skylake.leaf7_ecx = skylake.leaf7_edx = skylake.leaf7_1_eax = 0;
   EXPECT_EQ(FeaturesOf(skylake), kFeatureAvx2 | kFeatureAvx512);
+}
+
+TEST(AmxRefusalTest, EveryReasonOfTheKernelIsExplained) {
+  const std::pair<int, const char*> reasons[] = {{EINVAL, "Linux before 5.16"},
+                                                 {ENOSPC, "sigaltstack"},
+                                                 {EOPNOTSUPP, "hypervisor"},
+                                                 {ENOSYS, "sandbox"},
+                                                 {EPERM, "sandbox"}};
+  for (const auto& [reason, hint] : reasons) {
+    const std::string text = AmxRefusal(reason);
+    EXPECT_NE(text.find(std::strerror(reason)), std::string::npos) << text;
+    EXPECT_NE(text.find(hint), std::string::npos) << text;
+  }
+  EXPECT_EQ(AmxRefusal(EIO),
+            std::string("the system refuses the AMX tile registers: ") + std::strerror(EIO));
 }
 
 TEST(CpuidTest, ACapTakesEverythingAboveIt) {
