@@ -99,26 +99,77 @@ void AddGpuState(const Context& context, Findings& findings) {
   findings.report().Set("gpu_state", std::move(report));
 }
 
-void AddDevice(const DeviceSpec& device, Executor& executor, Findings& findings) {
-  findings.Add(Health::kGood, "processor", device.name);
-  const char* cap = std::getenv("TILEWRIGHT_ISA");
+/// "capped by TILEWRIGHT_ISA=avx2"; "" where nothing is.
+std::string Cap() {
+  const char* level = std::getenv("TILEWRIGHT_ISA");
+  return level == nullptr || *level == '\0' ? ""
+                                            : fmt::format("capped by TILEWRIGHT_ISA={}", level);
+}
+
+void AddInstructionSets(const DeviceSpec& device, Findings& findings) {
+  const std::string cap = Cap();
   findings.Add(
       Health::kGood, "instruction sets",
-      fmt::format(
-          "{}{}{}{}{}", IsaName(device.isa), device.Has(kFeatureAvx512Vnni) ? ", VNNI" : "",
-          device.Has(kFeatureAvx512Bf16) ? ", BF16" : "",
-          device.Has(kFeatureAmxInt8) ? ", AMX" : "",
-          cap != nullptr ? fmt::format(" (capped by TILEWRIGHT_ISA={})", cap) : std::string()));
+      fmt::format("{}{}{}{}{}", IsaName(device.isa), device.Has(kFeatureAvx512Vnni) ? ", VNNI" : "",
+                  device.Has(kFeatureAvx512Bf16) ? ", BF16" : "",
+                  device.Has(kFeatureAmxInt8) ? ", AMX" : "", cap.empty() ? "" : " (" + cap + ")"));
   if (device.Has(kFeatureAmxTile)) {
     findings.Add(Health::kGood, "AMX", "available, and the system permits its use");
-  } else {
-    findings.Add(Health::kNote, "AMX",
-                 device.amx_refusal.empty() ? "this processor has none, or it is capped"
-                                            : "refused: " + device.amx_refusal);
+    return;
   }
-  findings.Add(Health::kGood, "threads",
-               fmt::format("{} (affinity and quota; {} in the system)", device.cores,
-                           std::thread::hardware_concurrency()));
+  const DeviceSpec whole = cap.empty() ? device : DetectCpuCappedAt(Isa::kAmx);
+  findings.Add(Health::kNote, "AMX",
+               whole.Has(kFeatureAmxTile)  ? cap
+               : whole.amx_refusal.empty() ? "this processor has none"
+                                           : "refused: " + whole.amx_refusal);
+}
+
+/// Where the number of threads comes from.
+std::string ThreadsText(int threads, int wanted) {
+  const unsigned all = std::thread::hardware_concurrency();
+  if (wanted == 0) return fmt::format("{} (affinity and quota; {} in the system)", threads, all);
+  return fmt::format("{} (--threads; affinity and quota allow {}, {} in the system)", threads,
+                     DefaultThreads(), all);
+}
+
+/// What the units of a processor reach, all threads together.
+void AddArithmetic(const DeviceSpec& device, Executor& executor, Findings& findings) {
+  constexpr struct {
+    ArithmeticUnit unit;
+    const char *name, *key, *measure;
+  } kUnits[] = {{ArithmeticUnit::kAmxI8, "AMX int8", "amx_i8", "Gop/s"},
+                {ArithmeticUnit::kI8, "int8", "i8", "Gop/s"},
+                {ArithmeticUnit::kAmxBF16, "AMX bf16", "amx_bf16", "GFLOP/s"},
+                {ArithmeticUnit::kBF16, "bf16", "bf16", "GFLOP/s"},
+                {ArithmeticUnit::kF32, "f32", "f32", "GFLOP/s"}};
+  std::string text;
+  Report peaks;
+  double i8 = 0, f32 = 0;
+  for (const auto& one : kUnits) {
+    std::optional<PeakRate> peak = MeasurePeak(device, executor, one.unit);
+    // Without vectors there is nothing to measure, and every processor can do these two.
+    if (!peak && one.unit == ArithmeticUnit::kI8) peak = BestPeak(device, executor, Precision::kI8);
+    if (!peak && one.unit == ArithmeticUnit::kF32)
+      peak = BestPeak(device, executor, Precision::kF32);
+    if (!peak) continue;
+    text += fmt::format("{}{} {:.0f} {} ({})", text.empty() ? "" : ", ", one.name, peak->giga_ops,
+                        one.measure, peak->instruction);
+    Report line;
+    line.Set("gop_s", peak->giga_ops).Set("instruction", peak->instruction);
+    peaks.Set(one.key, std::move(line));
+    if (one.unit == ArithmeticUnit::kF32) f32 = peak->giga_ops;
+    if (one.unit == ArithmeticUnit::kAmxI8 || (one.unit == ArithmeticUnit::kI8 && i8 == 0))
+      i8 = peak->giga_ops;
+  }
+  findings.Add(Health::kGood, "arithmetic", text);
+  findings.report().Set("i8_gop_s", i8).Set("f32_gflop_s", f32).Set("peaks", std::move(peaks));
+}
+
+/// `threads`: those that were asked for; 0: none.
+void AddDevice(const DeviceSpec& device, Executor& executor, int threads, Findings& findings) {
+  findings.Add(Health::kGood, "processor", device.name);
+  AddInstructionSets(device, findings);
+  findings.Add(Health::kGood, "threads", ThreadsText(device.cores, threads));
   const std::int64_t llc = MeasureLlcBytes(executor);
   findings.Add(Health::kGood, "caches",
                fmt::format("L1d {}, L2 {}, last level {} reported, {} measured",
@@ -128,11 +179,7 @@ void AddDevice(const DeviceSpec& device, Executor& executor, Findings& findings)
                            HumanBytes(static_cast<double>(llc))));
   const double read = MeasureReadBandwidth(executor);
   findings.Add(Health::kGood, "memory read", fmt::format("{:.1f} GB/s", read));
-  const PeakRate i8 = BestPeak(device, executor, Precision::kI8);
-  const PeakRate f32 = BestPeak(device, executor, Precision::kF32);
-  findings.Add(Health::kGood, "arithmetic",
-               fmt::format("int8 {:.0f} Gop/s ({}), f32 {:.0f} GFLOP/s ({})", i8.giga_ops,
-                           i8.instruction, f32.giga_ops, f32.instruction));
+  AddArithmetic(device, executor, findings);
   findings.report()
       .Set("device", device.ClassId())
       .Set("isa", IsaName(device.isa))
@@ -140,9 +187,7 @@ void AddDevice(const DeviceSpec& device, Executor& executor, Findings& findings)
       .Set("llc_bytes_reported", device.llc_bytes)
       .Set("llc_bytes_measured", llc)
       .Set("cold_bytes", ColdWeightBytes(llc, device.llc_bytes))
-      .Set("read_gb_s", read)
-      .Set("i8_gop_s", i8.giga_ops)
-      .Set("f32_gflop_s", f32.giga_ops);
+      .Set("read_gb_s", read);
 }
 
 std::string RatesText(const DeviceRates& rates, Report& report) {
@@ -270,22 +315,23 @@ void AddCompiler(const CommonOptions& common, Findings& findings) {
 
 void AddLibraries(Context& context, Findings& findings) {
   findings.Add(Health::kGood, "tilewright", std::string(Version()));
+  bool onednn = false;
   for (const LibraryVersion& library : LibraryVersions()) {
     findings.Add(Health::kGood, library.name, library.version);
+    onednn = onednn || library.name == "oneDNN";
   }
-  int total = 0, here = 0, vendor = 0;
+  int total = 0, here = 0;
   context.kernels().ForEach([&](std::string_view, const KernelBase& kernel) {
     ++total;
     here += kernel.CheckDevice(context.device_spec()) ? 0 : 1;
     if (kernel.info().provider != Provider::kVendor) return;
-    ++vendor;
     if (kernel.info().device != DeviceKind::kCuda) return;
     const std::optional<Rejection> no = kernel.CheckDevice(context.device_spec());
     findings.Add(no ? Health::kNote : Health::kGood, "cuBLASLt",
                  no ? no->ToString() : kernel.info().fingerprint + ", loaded when it is used");
   });
   findings.Add(Health::kGood, "kernels", fmt::format("{}, {} can run here", total, here));
-  if (vendor == 0) {
+  if (!onednn) {
     findings.Add(Health::kNote, "oneDNN", "its kernels are not included in this build");
   }
 }
@@ -304,7 +350,7 @@ int Doctor(const DoctorOptions& options) {
     AddGpu(**context, findings);
     AddGpuState(**context, findings);
   } else {
-    AddDevice((*context)->device_spec(), (*context)->executor(), findings);
+    AddDevice((*context)->device_spec(), (*context)->executor(), options.common.threads, findings);
   }
   AddRates(**context, findings);
   AddMemory(findings);

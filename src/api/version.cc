@@ -4,6 +4,9 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#ifdef TILEWRIGHT_GEMM_ONEDNN
+#include "ops/gemm/cpu/onednn/library.h"
+#endif
 #include "tilewright/tilewright.h"
 
 namespace tilewright {
@@ -15,9 +18,14 @@ std::vector<LibraryVersion> LibraryVersions() {
   if (pcre2_config(PCRE2_CONFIG_VERSION, nullptr) < static_cast<int>(sizeof pcre2)) {
     pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
   }
-  return {{"SQLite", sqlite3_libversion()},
-          {"OpenSSL", OpenSSL_version(OPENSSL_VERSION_STRING)},
-          {"PCRE2", pcre2}};
+  std::vector<LibraryVersion> libraries = {{"SQLite", sqlite3_libversion()},
+                                           {"OpenSSL", OpenSSL_version(OPENSSL_VERSION_STRING)},
+                                           {"PCRE2", pcre2}};
+#ifdef TILEWRIGHT_GEMM_ONEDNN
+  constexpr std::size_t kPrefix = std::string_view("onednn-").size();
+  libraries.push_back({"oneDNN", gemm::OneDnnFingerprint().substr(kPrefix)});
+#endif
+  return libraries;
 }
 
 }  // namespace tilewright

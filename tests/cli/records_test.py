@@ -610,6 +610,47 @@ class Looking(WithCache):
         for finding in value['findings']:
             self.assertRegex(text, rf"(?m)^{finding['health']} +{re.escape(finding['what'])} ")
 
+    def doctor(self, *words, **extra):
+        """What it finds, and its JSON."""
+        value = self.ok('doctor', '--json', *words, env=dict(self.env, **extra)).json()
+        return {finding['what']: finding['value'] for finding in value['findings']}, value
+
+    def test_doctor_names_onednn_or_says_that_it_is_not_here(self):
+        found, _ = self.doctor()
+        self.assertRegex(found['oneDNN'], r'^\d+\.\d+|not included')
+
+    def test_doctor_measures_every_unit_of_the_processor(self):
+        found, value = self.doctor()
+        units = {'f32': '', 'i8': '', 'bf16': '+bf16', 'amx_i8': '+amx_int8', 'amx_bf16': '+amx_bf16'}
+        self.assertEqual(set(value['peaks']), {key for key, suffix in units.items() if suffix in value['device']})
+        for peak in value['peaks'].values():
+            self.assertIn(f"{peak['gop_s']:.0f}", found['arithmetic'])
+            self.assertIn(f"({peak['instruction']})", found['arithmetic'])
+        self.assertEqual(value['f32_gflop_s'], value['peaks']['f32']['gop_s'])
+        self.assertEqual(value['i8_gop_s'], value['peaks'].get('amx_i8', value['peaks']['i8'])['gop_s'])
+
+    def test_doctor_says_where_the_number_of_threads_comes_from(self):
+        found, _ = self.doctor()
+        self.assertIn('(affinity and quota; ', found['threads'])
+        allowed = found['threads'].split()[0]
+        found, _ = self.doctor('--threads', 3)
+        self.assertTrue(found['threads'].startswith(f'3 (--threads; affinity and quota allow {allowed}, '), found['threads'])
+
+    def test_peaks_that_are_assumed_count_no_thread_without_a_processor(self):
+        found, value = self.doctor('--threads', 64, TILEWRIGHT_ISA='scalar')
+        processors = min(64, int(re.search(r'quota allow (\d+)', found['threads'])[1]))
+        for unit, rate in (('i8', 'i8_gop_s'), ('f32', 'f32_gflop_s')):
+            self.assertEqual(value['peaks'][unit], {'gop_s': value['rates'][rate] * processors, 'instruction': 'assumed'})
+
+    def test_doctor_says_what_caps_the_instruction_sets_or_that_nothing_does(self):
+        found, value = self.doctor(TILEWRIGHT_ISA='')
+        self.assertNotIn('capped', found['instruction sets'] + found['AMX'])
+        capped, _ = self.doctor(TILEWRIGHT_ISA='scalar')
+        cap = 'capped by TILEWRIGHT_ISA=scalar'
+        self.assertEqual(capped['instruction sets'], f'scalar ({cap})')
+        # Only what is there is capped.
+        self.assertEqual(capped['AMX'], cap if '/amx' in value['device'] else found['AMX'])
+
 
 class ExplainOperations(CliTest):
 
