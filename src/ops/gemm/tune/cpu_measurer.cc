@@ -41,8 +41,8 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   Status Prepare(const GemmDesc& problem) override {
     ready_ = false;
     bound_.Clear();
-    cold_
-        .BytesWanted();  // measured here, where it is not the cost of the candidate that is checked first
+    // The cache is measured here, where that is not the cost of the candidate that is checked first.
+    rotation_.BytesWanted();
     const std::string weights = operands_.weight_key();
     if (Status s = operands_.Make(problem); !s) {
       // Its weights may be half made.
