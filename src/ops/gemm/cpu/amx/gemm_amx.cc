@@ -99,7 +99,8 @@ double CyclesOf(const Sheet& sheet, const Cut& cut, int workers) {
   };
   const auto [first, end] = cut.pairs[cut.pairs.count() - 1];  // the last lane is as long as any
   const double lanes = cut.blocks * cut.pairs.lanes();
-  const int lines = sheet.tiles * kTileRowCount * (sheet.steps + kGroupPanels * sheet.pairs);
+  const double lines =
+      1.0 * sheet.tiles * kTileRowCount * (sheet.steps + kGroupPanels * sheet.pairs);
   const bool owns = OwnsBlocks(cut.pairs, cut.blocks, workers);
   const double shared = owns ? 0 : kSharedLine * (workers - 1) * lines / workers;
   return shared + (tasks(cut.pairs.longest(), pieces) + fetched) * std::max(1.0, lanes / workers) +
