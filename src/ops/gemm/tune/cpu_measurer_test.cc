@@ -20,7 +20,6 @@
 namespace tilewright {
 namespace {
 
-using test::AddFake;
 using test::F32Problem;
 using test::F32Setup;
 using test::FakeKernel;
@@ -347,7 +346,7 @@ TEST(RowSpreads, EverySpreadHoldsAllRowsAndSomeGroupsHaveNone) {
   for (const auto& [num, rows] : {std::array{2, 1}, std::array{8, 40}, std::array{128, 8}}) {
     const RowSpreads spreads(num, rows, 3);
     int most = 0, without = 0;
-    const auto check = [&](const std::int32_t* offsets) {
+    const auto check = [&, num = num, rows = rows](const std::int32_t* offsets) {
       EXPECT_EQ(offsets[0], 0);
       EXPECT_EQ(offsets[num], rows);
       for (int g = 0; g < num; ++g) {
