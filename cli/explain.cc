@@ -57,6 +57,18 @@ Status SetDevice(const ExplainOptions& options, const Context& context, Explaine
   return {};
 }
 
+/// The other policy, if records of it decide this problem; else "".
+template <class Op>
+std::string PolicyThatMeasured(const Candidates<Op>& candidates, Records& records,
+                               const Kernels& kernels, RecordScope scope) {
+  const bool warm = scope.policy == MeasurePolicy::kWarm;
+  scope.policy = warm ? MeasurePolicy::kCold : MeasurePolicy::kWarm;
+  const auto caches = DispatchCaches::Over(records, kernels, scope);
+  const Result<Choice<Op>> choice = Choose(candidates, &caches->template of<Op>());
+  const bool measured = choice && choice->provenance() == Provenance::kMeasured;
+  return measured ? std::string(MeasurePolicyName(scope.policy)) : "";
+}
+
 template <class Op>
 Result<Explained> Look(const ExplainOptions& options, Context& context, typename Op::Desc desc) {
   Explained look;
@@ -86,6 +98,9 @@ Result<Explained> Look(const ExplainOptions& options, Context& context, typename
                          choice->provenance(), choice->source_batch(), choice->why()};
     look.measuring = TuneCommand<Op>(desc);
     if (look.scope.policy == MeasurePolicy::kWarm) look.measuring += " --policy warm";
+    if (times_count && look.choice->provenance != Provenance::kMeasured)
+      look.other_policy =
+          PolicyThatMeasured<Op>(candidates, context.records(), **kernels, look.scope);
   } else if (choice.error().code == ErrorCode::kUnsupported) {
     look.no_choice = fmt::format("no kernel can run {}", ShortProblem(Op::kName, look.problem));
   } else {

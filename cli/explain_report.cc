@@ -19,6 +19,8 @@ std::vector<std::string> WhatWouldChange(const Explained& look) {
     lines.push_back("a kernel of your own in the registry, or another type or layout");
     return lines;
   }
+  if (!look.other_policy.empty())
+    lines.push_back(fmt::format("--policy {}, under which it was measured", look.other_policy));
   if (look.choice->provenance != Provenance::kMeasured) {
     lines.push_back(look.here ? look.measuring.empty()
                                     ? "records of it: tilewright cache import FILE"

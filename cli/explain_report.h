@@ -23,8 +23,9 @@ struct Explained {
   DeviceSpec device;
   RecordScope scope;
   std::optional<Chosen> choice;
-  std::string no_choice;  ///< why there is none
-  std::string measuring;  ///< the command that measures it; "" where there is none
+  std::string no_choice;     ///< why there is none
+  std::string measuring;     ///< the command that measures it; "" where there is none
+  std::string other_policy;  ///< the one under which it was measured, if not under that of `scope`
   std::vector<CandidateReport> rows;
   bool here = true;  ///< the device is this machine
 };

@@ -5,6 +5,7 @@
 #include "core/fingerprint.h"
 #include "core/sha256.h"
 #include "core/text.h"
+#include "engine/record_text.h"
 #include "tilewright/kernel_family.h"
 
 namespace tilewright {
@@ -35,12 +36,9 @@ bool Parse(const std::string& text, CacheMode& value) {
   return mode.has_value();
 }
 bool Parse(const std::string& text, MeasurePolicy& value) {
-  for (const MeasurePolicy policy : {MeasurePolicy::kCold, MeasurePolicy::kWarm}) {
-    if (MeasurePolicyName(policy) != text) continue;
-    value = policy;
-    return true;
-  }
-  return false;
+  const std::optional<MeasurePolicy> policy = ParseMeasurePolicy(text);
+  if (policy) value = *policy;
+  return policy.has_value();
 }
 
 std::vector<std::string> TextsOf(const std::string& value) { return {value}; }

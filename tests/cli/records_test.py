@@ -167,6 +167,14 @@ class Tuning(WithCache):
         self.assertEqual(self.ok(*run, '--policy', 'cold', env=self.env).json()['policy'], 'cold')
         self.fails(2, *run, '--policy', 'hot', saying='--policy')
 
+    def test_explain_names_the_policy_under_which_it_was_measured(self):
+        self.ok('tune', '--op', 'norm rows=8 cols=96', '--policy', 'warm', '--budget', 0, env=self.env)
+        words = ['explain', 'norm', 'rows=8 cols=96', '--json']
+        cold, warm = (self.ok(*words, *more, env=self.env).json() for more in ([], ['--policy', 'warm']))
+        if warm['provenance'] == 'measured':  # not where one kernel is all there is, or the machine was too busy
+            self.assertEqual(cold['would_change'][0], '--policy warm, under which it was measured')
+        self.assertNotIn('--policy cold', ' '.join(warm['would_change']))
+
     def test_operations_and_problems_are_named(self):
         report = self.ok('tune', self.tiny, '--budget', 0, '--m', '4', '--ops', 'norm,rope', '--json', env=self.env).json()
         self.assertEqual({row['op'] for row in report['rows']}, {'norm', 'rope'})
