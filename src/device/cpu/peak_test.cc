@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/test_executor.h"
 #include "device/cpu/peak_loops.h"
 #include "tilewright/device_spec.h"
 
@@ -12,19 +13,6 @@ namespace {
 constexpr ArithmeticUnit kUnits[] = {ArithmeticUnit::kF32, ArithmeticUnit::kBF16,
                                      ArithmeticUnit::kI8, ArithmeticUnit::kAmxBF16,
                                      ArithmeticUnit::kAmxI8};
-
-/// `workers` workers of which one is on a processor at a time.
-class TakingTurns final : public Executor {
- public:
-  explicit TakingTurns(int workers) : workers_(workers) {}
-  int workers() const override { return workers_; }
-  void ParallelFor(int count, Task task, void* context) override {
-    for (int i = 0; i < count; ++i) task(context, i, i % workers_);
-  }
-
- private:
-  int workers_;
-};
 
 double Seconds(void (*loop)(int), int rounds) {
   double best = 1e9;
@@ -81,7 +69,7 @@ TEST(PeakTest, AUnitIsMeasuredWithTheBestInstructionOfTheLevelAndOtherwiseNotAtA
 TEST(PeakTest, WorkersThatShareAProcessorAddNothing) {
   const DeviceSpec device = DetectCpuCappedAt(Isa::kAmx);
   if (!device.Has(kFeatureAvx2)) GTEST_SKIP() << "no AVX2";
-  TakingTurns as_many(DefaultThreads()), many(DefaultThreads() * 64);
+  test::CallersThread as_many(DefaultThreads()), many(DefaultThreads() * 64);
   for (const ArithmeticUnit unit : kUnits) {
     const auto peak = MeasurePeak(device, as_many, unit), same = MeasurePeak(device, many, unit);
     ASSERT_EQ(peak.has_value(), same.has_value());

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/formats/formats.h"
+#include "core/test_executor.h"
 #include "engine/tune/measuring.h"
 #include "ops/gemm/base/fake_kernel.h"
 #include "ops/gemm/cpu/amx/emulated_kernels.h"
@@ -54,23 +55,12 @@ class CpuMeasurerTest : public testing::Test {
   }
 };
 
-/// Counts parallel regions.
-class Counting final : public Executor {
- public:
-  int workers() const override { return 1; }
-  void ParallelFor(int count, Task task, void* context) override {
-    ++regions;
-    for (int i = 0; i < count; ++i) task(context, i, 0);
-  }
-  int regions = 0;
-};
-
 // The first here, since the cache is measured once in a process.
 TEST_F(CpuMeasurerTest, TheCacheIsMeasuredBeforeAnythingThatCounts) {
-  Counting executor;
+  test::CallersThread executor(1);
   const auto measurer = MakeCpuGemmMeasurer(executor, {});
   ASSERT_TRUE(measurer->Prepare(F32Problem(1, 64, 128)));
-  EXPECT_EQ(executor.regions, 1);
+  EXPECT_EQ(executor.calls(), 1);
 }
 
 // What AMX multiplies are weights of bf16: whole numbers times weights in blocks are not exact there.
