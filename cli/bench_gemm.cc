@@ -32,7 +32,7 @@ class GemmBench {
       : options_(options),
         context_(context),
         measurer_(measuring.Make<GemmOp>()),
-        floor_(context, context.scope().policy) {}
+        floor_(context) {}
 
   Result<Row> Measure(const ShapeRow& shape, std::int32_t m) {
     GemmWords words = UsualWords(context_);

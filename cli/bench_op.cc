@@ -274,7 +274,7 @@ int BenchOne(const BenchOpOptions& options) {
   const MeasurePolicy policy = (*context)->scope().policy;
   Result<Measuring> measuring = Measuring::Start(**context, {.positions = options.positions}, verb);
   if (!measuring) return ExitFor(measuring.error());
-  MachineFloor floor(**context, policy);
+  MachineFloor floor(**context);
   OpBench<Op> bench(options, **context, *measuring, floor);
   std::vector<Row> rows;
   {

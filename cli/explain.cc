@@ -60,11 +60,11 @@ Status SetDevice(const ExplainOptions& options, const Context& context, Explaine
 /// The other policy, if records of it decide this problem; else "".
 template <class Op>
 std::string PolicyThatMeasured(const Candidates<Op>& candidates, Records& records,
-                               const Kernels& kernels, RecordScope scope) {
+                               const OpRegistry<Op>& kernels, RecordScope scope) {
   const bool warm = scope.policy == MeasurePolicy::kWarm;
   scope.policy = warm ? MeasurePolicy::kCold : MeasurePolicy::kWarm;
-  const auto caches = DispatchCaches::Over(records, kernels, scope);
-  const Result<Choice<Op>> choice = Choose(candidates, &caches->template of<Op>());
+  const auto cache = DispatchCacheOf<Op>::Over(records, kernels, scope);
+  const Result<Choice<Op>> choice = Choose(candidates, &cache);
   const bool measured = choice && choice->provenance() == Provenance::kMeasured;
   return measured ? std::string(MeasurePolicyName(scope.policy)) : "";
 }
@@ -99,8 +99,8 @@ Result<Explained> Look(const ExplainOptions& options, Context& context, typename
     look.measuring = TuneCommand<Op>(desc);
     if (look.scope.policy == MeasurePolicy::kWarm) look.measuring += " --policy warm";
     if (times_count && look.choice->provenance != Provenance::kMeasured)
-      look.other_policy =
-          PolicyThatMeasured<Op>(candidates, context.records(), **kernels, look.scope);
+      look.other_policy = PolicyThatMeasured<Op>(candidates, context.records(),
+                                                 (**kernels).template of<Op>(), look.scope);
   } else if (choice.error().code == ErrorCode::kUnsupported) {
     look.no_choice = fmt::format("no kernel can run {}", ShortProblem(Op::kName, look.problem));
   } else {

@@ -54,9 +54,9 @@ Report PeaksReport(const Peaks& peaks) {
   return report;
 }
 
-MachineFloor::MachineFloor(const Context& context, MeasurePolicy policy)
+MachineFloor::MachineFloor(const Context& context)
     : gpu_(context.device_spec().kind == DeviceKind::kCuda),
-      warm_(policy == MeasurePolicy::kWarm),
+      warm_(context.scope().policy == MeasurePolicy::kWarm),
       warm_bytes_(static_cast<double>(WarmWeightBytes(context.device_spec()))),
       executor_(context.executor()) {
   const DeviceSpec& spec = context.device_spec();

@@ -32,7 +32,8 @@ struct MachineRates {
 /// in this run, of a GPU by the clocks and units of the board.
 class MachineFloor {
  public:
-  MachineFloor(const Context& context, MeasurePolicy policy);
+  /// Under the policy of `context`.
+  explicit MachineFloor(const Context& context);
 
   /// Microseconds that `bytes` take, or `operations` in `precision` if that is longer. Cold, bytes
   /// come at the rate of the memory; warm, a CPU takes what reading so many bytes again and again does
