@@ -60,11 +60,9 @@ int BenchRecord(const BenchRecordOptions& options) {
   if (Status words = CheckProblemWords(what); !words)
     return Usage(words.error().message, "bench record");
   if (Status able = CanWriteWholeFile(options.output); !able) return ExitFor(able.error());
-  Result<std::unique_ptr<Context>> context = MakeContext(what.common);
-  if (!context) return ExitFor(context.error());
-  Result<TuneProblems> problems = CollectProblems(what, **context);
-  if (!problems) return ExitFor(problems.error());
-  Result<Matrix> matrix = Measure(options, **context, *problems);
+  const Result<Asked> asked = Ask(what);
+  if (!asked) return ExitFor(asked.error());
+  Result<Matrix> matrix = Measure(options, *asked->context, asked->problems);
   if (!matrix) return ExitFor(matrix.error());
   if (Status written = WriteWholeFile(options.output, FormatMatrix(*matrix)); !written)
     return ExitFor(written.error());

@@ -199,17 +199,16 @@ int Tune(const TuneArguments& options) {
   }
   if (options.check) return CheckAgainstLock(options);
   if (options.write_lock) return WriteLock(options);
-  Result<std::unique_ptr<Context>> context = MakeTuneContext(options, Calibration::kMissing);
-  if (!context) return ExitFor(context.error());
-  Result<TuneProblems> problems = CollectProblems(options, **context);
-  if (!problems) return ExitFor(problems.error());
-  if (!(*context)->records().persistent()) {
+  const Result<Asked> asked = Ask(options, Calibration::kMissing);
+  if (!asked) return ExitFor(asked.error());
+  Context& context = *asked->context;
+  if (!context.records().persistent()) {
     Warn("what is measured now is not kept: the records cannot be written");
   }
-  Result<TuneReport> result = Measure(options, **context, *problems, *budget);
+  Result<TuneReport> result = Measure(options, context, asked->problems, *budget);
   if (!result) return ExitFor(result.error());
-  for (const std::string& warning : (*context)->records().warnings()) {
-    const auto told = (*context)->warnings();
+  for (const std::string& warning : context.records().warnings()) {
+    const auto told = context.warnings();
     if (std::find(told.begin(), told.end(), warning) == told.end()) Warn(warning);
   }
   for (const TuneRow& row : result->rows) {
@@ -223,7 +222,7 @@ int Tune(const TuneArguments& options) {
     PrintTuneTable(*result);
   }
   if (!options.report.empty()) {
-    const std::string page = TuneHtml(*result, options, **context);
+    const std::string page = TuneHtml(*result, options, context);
     if (Status written = WriteWholeFile(options.report, page); !written)
       return Finish(ExitFor(written.error()));
   }

@@ -219,19 +219,6 @@ std::string Html(const Comparison& found, const TuneArguments& options, const Co
   return page.Text();
 }
 
-/// Device and problems.
-struct Asked {
-  std::unique_ptr<Context> context;
-  TuneProblems problems;
-};
-Result<Asked> Ask(const TuneArguments& options) {
-  Result<std::unique_ptr<Context>> context = MakeTuneContext(options, Calibration::kStored);
-  if (!context) return Fail(context.error());
-  Result<TuneProblems> problems = CollectProblems(options, **context);
-  if (!problems) return Fail(problems.error());
-  return Asked{std::move(*context), std::move(*problems)};
-}
-
 }  // namespace
 
 int CheckAgainstLock(const TuneArguments& options) {

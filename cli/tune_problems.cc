@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "gemm_words.h"
 #include "measuring.h"
@@ -52,7 +54,8 @@ Status AddGraph(Session& session, const DeviceDispatch& dispatch, const TuneArgu
 }
 
 /// Every problem that the model poses. Weights stay as the file has them: nothing is packed.
-Status AddModelProblems(const TuneArguments& options, Context& context, TuneProblems& problems) {
+Status AddModelProblems(const TuneArguments& options, GgufFile file, Context& context,
+                        TuneProblems& problems) {
   Result<Activations> activations = ParseActivations(options.model.activations, context);
   Result<Guarantee> guarantee = ParseGuarantee(options.model.guarantee);
   Result<DataType> kv = ParseKv(options.model.kv, context);
@@ -73,7 +76,7 @@ Status AddModelProblems(const TuneArguments& options, Context& context, TuneProb
   model_options.fusions = *fusions;
   model_options.executor = &context.executor();
   model_options.device = &context.device();
-  Result<std::unique_ptr<Model>> model = Model::Load(options.model.path, model_options);
+  Result<std::unique_ptr<Model>> model = Model::Load(std::move(file), model_options);
   if (!model) return Fail(model.error());
   SessionOptions session_options = context.DefaultSession();
   session_options.kv = *kv;
@@ -175,19 +178,19 @@ Status CheckProblemWords(const TuneArguments& options) {
   return {};
 }
 
-Result<std::unique_ptr<Context>> MakeTuneContext(const TuneArguments& options,
-                                                 Calibration calibration) {
-  std::int64_t weight_bytes = 0;
+Result<Asked> Ask(const TuneArguments& options, Calibration calibration) {
+  std::optional<GgufFile> file;
   if (!options.model.path.empty()) {
-    const Result<GgufFile> file = GgufFile::Open(options.model.path);
-    if (!file) return Fail(file.error());
-    weight_bytes = WeightBytes(*file);
+    Result<GgufFile> opened = GgufFile::Open(options.model.path);
+    if (!opened) return Fail(opened.error());
+    file = std::move(*opened);
   }
-  return MakeContext(options.common, calibration, nullptr, weight_bytes);
-}
-
-Result<TuneProblems> CollectProblems(const TuneArguments& options, Context& context) {
-  TuneProblems problems;
+  Result<std::unique_ptr<Context>> opened =
+      MakeContext(options.common, calibration, nullptr, file ? WeightBytes(*file) : 0);
+  if (!opened) return Fail(opened.error());
+  Asked asked{std::move(*opened), {}};
+  Context& context = *asked.context;
+  TuneProblems& problems = asked.problems;
   if (!options.gemms.empty()) {
     Result<GemmWords> usual = WordsOf(options, context);
     if (!usual) return Fail(usual.error());
@@ -203,11 +206,11 @@ Result<TuneProblems> CollectProblems(const TuneArguments& options, Context& cont
   if (!options.shapes.empty()) {
     if (Status status = AddShapes(options, context, problems); !status) return Fail(status.error());
   }
-  if (!options.model.path.empty()) {
-    if (Status status = AddModelProblems(options, context, problems); !status)
-      return Fail(status.error());
+  if (file) {
+    Status status = AddModelProblems(options, std::move(*file), context, problems);
+    if (!status) return Fail(status.error());
   }
-  return problems;
+  return asked;
 }
 
 }  // namespace tilewright::cli

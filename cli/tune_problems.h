@@ -51,12 +51,12 @@ class ProblemsOf<OperationList<Ops...>> {
 };
 using TuneProblems = ProblemsOf<AllOperations>;
 
-/// As MakeContext, for the model of the command line, if there is one.
-Result<std::unique_ptr<Context>> MakeTuneContext(const TuneArguments& options,
-                                                 Calibration calibration);
-
-/// Everything that the command line asks for.
-Result<TuneProblems> CollectProblems(const TuneArguments& options, Context& context);
+/// Everything that the command line asks for, and the device, opened for its model if it names one.
+struct Asked {
+  std::unique_ptr<Context> context;
+  TuneProblems problems;
+};
+Result<Asked> Ask(const TuneArguments& options, Calibration calibration = Calibration::kStored);
 
 /// A wrong word among --gemm, --op, --ops and --m, as a usage error.
 Status CheckProblemWords(const TuneArguments& options);

@@ -401,6 +401,12 @@ class Others(CliTest):
         self.assertIn('regret over all', self.ok(*words).text)
         self.assertEqual(self.ok(*words, '--replay', matrix, '--json').json()['summary']['problems'], 4)
 
+    def test_bench_record_measures_where_the_weights_of_the_model_are(self):
+        matrix = self.folder / 'tiny.matrix'
+        for more, policy in ([], 'warm'), (['--policy', 'cold'], 'cold'):
+            self.ok('bench', 'record', self.tiny, '--ops', 'norm', '--m', 1, '--rounds', 3, '-o', matrix, *more)
+            self.assertEqual(json.loads(matrix.read_text().splitlines()[0])['policy'], policy)
+
     def test_bench_tuner_refuses_what_is_no_matrix(self):
         wrong = self.folder / 'wrong.matrix'
         wrong.write_text('name,n,k\n')
