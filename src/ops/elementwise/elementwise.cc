@@ -16,8 +16,6 @@ namespace {
 
 using CpuElementwise = FunctionKernel<Op, ElementwiseImpl>;
 
-constexpr std::int64_t kGrain = 16384;  // elements of a task, as in ops/norm
-
 ElementwiseRow RowFunction(const ElementwiseImpl& impl, Function function) {
   switch (function) {
     case Function::kAdd:
@@ -53,7 +51,7 @@ double EstimateUs(const ElementwiseImpl& impl, const Desc& desc, int workers) {
   const double elements = static_cast<double>(desc.rows) * desc.cols;
   const bool has_exp = desc.function != Function::kAdd && desc.function != Function::kMul;
   return elements * (has_exp ? impl.ns_silu : impl.ns_add) * 1e-3 /
-         BusyWorkers(elements, kGrain, workers);
+         BusyWorkers(elements, kGrainElements, workers);
 }
 
 constexpr std::int64_t kChunk = 256;  // elements converted at a time: all three stay in the L1
@@ -108,14 +106,15 @@ Status Launch(const ElementwiseImpl& impl, const Args& args, Stream stream) {
   if (IsContiguous(args.a) && IsContiguous(elements.b()) && IsContiguous(args.out)) {
     // One long row, which may be cut anywhere: an element's result does not depend on its
     // neighbours.
-    ParallelRanges(stream.exec(), args.out.elements(), kGrain,
+    ParallelRanges(stream.exec(), args.out.elements(), kGrainElements,
                    [&](std::int64_t begin, std::int64_t end) {
                      elements.Run(begin, begin, begin, end - begin);
                    });
     return {};
   }
   const std::int64_t cols = args.out.cols();
-  ParallelRanges(stream.exec(), RowCount(args.out), kGrain / std::max<std::int64_t>(cols, 1),
+  ParallelRanges(stream.exec(), RowCount(args.out),
+                 kGrainElements / std::max<std::int64_t>(cols, 1),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t row = begin; row < end; ++row) {
                      elements.Run(RowOffset(args.a, row), RowOffset(elements.b(), row),

@@ -17,8 +17,6 @@ namespace {
 
 using CpuEmbedding = FunctionKernel<Op, EmbeddingImpl>;
 
-constexpr std::int64_t kGrain = 16384;  // elements of a task
-
 DecodeFunction Decoder(const EmbeddingImpl& impl, DataType type) {
   switch (type) {
     case DataType::kF32:
@@ -45,7 +43,7 @@ std::optional<Rejection> Feasible(const EmbeddingImpl& impl, const Desc& desc) {
 
 double EstimateUs(const EmbeddingImpl& impl, const Desc& desc, int workers) {
   const double elements = static_cast<double>(desc.rows) * desc.hidden;
-  return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrain, workers) +
+  return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrainElements, workers) +
          desc.rows * 0.1;
 }
 
@@ -75,7 +73,7 @@ Status Launch(const EmbeddingImpl& impl, const Args& args, Stream stream) {
   if (Status status = CheckIds(args); !status) return status;
   const auto* ids = args.ids.as<const std::int32_t>();
   ParallelRanges(stream.exec(), args.out.shape[1],
-                 kGrain / std::max<std::int64_t>(args.out.shape[0], 1),
+                 kGrainElements / std::max<std::int64_t>(args.out.shape[0], 1),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t r = begin; r < end; ++r)
                      PutRow(impl, args, ids[r], r * args.out.stride[1]);

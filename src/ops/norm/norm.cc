@@ -15,10 +15,6 @@ namespace {
 
 using CpuNorm = FunctionKernel<Op, NormImpl>;
 
-/// Elements of a task: below this, handing work to another thread costs more than it saves (0.25 us
-/// a job).
-constexpr std::int64_t kGrain = 16384;
-
 std::optional<Rejection> Feasible(const NormImpl&, const Desc& desc) {
   const bool adds = desc.type_sum != DataType::kNone;
   const auto no = [](DataType type, const char* need) {
@@ -36,7 +32,7 @@ std::optional<Rejection> Feasible(const NormImpl&, const Desc& desc) {
 
 double EstimateUs(const NormImpl& impl, const Desc& desc, int workers) {
   const double elements = static_cast<double>(desc.rows) * desc.cols;
-  return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrain, workers) +
+  return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrainElements, workers) +
          desc.rows * 0.01;
 }
 
@@ -45,7 +41,7 @@ Status Launch(const NormImpl& impl, const Args& args, Stream stream) {
   const bool adds = args.residual.data != nullptr;
   const TensorView& in = adds ? args.sum : args.in;
   const NormRowFunction norm = impl.rows[RowTypeIndex(in.dtype)][RowTypeIndex(args.out.dtype)];
-  ParallelRanges(stream.exec(), RowCount(in), kGrain / std::max<std::int64_t>(cols, 1),
+  ParallelRanges(stream.exec(), RowCount(in), kGrainElements / std::max<std::int64_t>(cols, 1),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t row = begin; row < end; ++row) {
                      if (adds) {

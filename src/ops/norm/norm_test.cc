@@ -102,8 +102,9 @@ TEST_F(NormTest, ThreadsAreALaunchParameterThatIsOfferedWhereTheWorkIsShortButCu
     return texts;
   };
   const std::string all = "swizzle=0 splits=1";
-  EXPECT_EQ(specs_of(4), std::vector{all}) << "one piece";
-  EXPECT_EQ(specs_of(100), (std::vector{all, all + " threads=2", all + " threads=1"}));
+  EXPECT_EQ(specs_of(3), std::vector{all}) << "one piece";
+  EXPECT_EQ(specs_of(12), (std::vector{all, all + " threads=2", all + " threads=1"}))
+      << "a pass of 12 sequences";
   EXPECT_EQ(specs_of(300),
             (std::vector{all, all + " threads=4", all + " threads=2", all + " threads=1"}));
   EXPECT_EQ(specs_of(100000), std::vector{all}) << "long enough for everybody";

@@ -17,8 +17,6 @@ namespace {
 
 using CpuRope = FunctionKernel<Op, RopeImpl>;
 
-constexpr std::int64_t kGrain = 16384;  // elements of a task, as in ops/norm
-
 bool Converts(const Desc& desc) {
   return desc.type_in != DataType::kF32 || desc.type_out != DataType::kF32 ||
          (desc.kv_heads > 0 && desc.type_cache != DataType::kF32);
@@ -46,7 +44,7 @@ std::optional<Rejection> Feasible(const RopeImpl&, const Desc& desc) {
 double EstimateUs(const RopeImpl& impl, const Desc& desc, int workers) {
   const double elements =
       static_cast<double>(desc.rows) * (desc.heads + 2 * desc.kv_heads) * desc.head_dim;
-  return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrain, workers) +
+  return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrainElements, workers) +
          desc.rows * 0.01;
 }
 
@@ -186,7 +184,7 @@ Status Launch(const RopeImpl& impl, const Args& args, Stream stream) {
   // A task is a range of heads, counted through all rows: a long row is several.
   const std::int64_t heads = mover.heads();
   ParallelRanges(stream.exec(), args.qk.shape[2] * heads,
-                 kGrain / std::max<std::int64_t>(args.qk.shape[0], 1),
+                 kGrainElements / std::max<std::int64_t>(args.qk.shape[0], 1),
                  [&](std::int64_t begin, std::int64_t end) {
                    RowAngles angles(args);
                    while (begin < end) {

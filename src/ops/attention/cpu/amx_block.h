@@ -154,10 +154,6 @@ class SplitOnTiles {
     pending_.d = hd_;
     FindKeys(block, rows_, s, keys_);
     TransposeValues(block, SplitRows(block, block.values, from, count), s);
-    if (block.seen > from + kSplit) {
-      PrefetchRows(block, block.keys, from + kSplit);
-      PrefetchRows(block, block.values, from + kSplit);
-    }
   }
 
   void Compute() {

@@ -73,13 +73,7 @@ class SplitRows {
   }
   /// nullptr: no row of the block sees this position of the split, which may not exist.
   const unsigned char* At(int i) const {
-    if (i < begin_ || i >= end_) return nullptr;
-    const int position = from_ + i;
-    if (block_.pages == nullptr)
-      return base_ + static_cast<std::size_t>(position) * block_.kv_row_bytes;
-    const int page = position / block_.page_size, row = position % block_.page_size;
-    return base_ + static_cast<std::size_t>(block_.pages[page]) * block_.page_bytes +
-           static_cast<std::size_t>(row) * block_.kv_row_bytes;
+    return i < begin_ || i >= end_ ? nullptr : RowAt(block_, base_, from_ + i);
   }
   /// Whether 16 positions from `i` on are there and lie one after the other.
   bool InOnePiece(int i) const {
@@ -154,18 +148,6 @@ inline void FindKeys(const AttentionBlock& block, const SplitRows& rows, const A
     std::uint16_t* to = amx.keys + (rows.end() + kLane - 1) / kLane * kLane * hd;
     keys[(rows.end() + kLane - 1) / kLane] = {reinterpret_cast<unsigned char*>(to), 64, kTileBytes};
     for (int i = 0; i < kLane * hd; i += 32) _mm512_store_si512(to + i, _mm512_setzero_si512());
-  }
-}
-
-/// Asks for the rows of a later split, which lie too far apart for the processor to foresee.
-inline void PrefetchRows(const AttentionBlock& block, const unsigned char* base, int from) {
-  const SplitRows rows(block, base, from, block.seen - from < kSplit ? block.seen - from : kSplit);
-  const int bits = block.kv_type == DataType::kF32 ? 32 : block.kv_type == DataType::kQ8_0 ? 9 : 16;
-  const int bytes = block.head_dim * bits / 8;
-  for (int i = rows.begin(); i < rows.end(); ++i) {
-    const unsigned char* row = rows.At(i);
-    for (int at = 0; at < bytes; at += 64)
-      _mm_prefetch(reinterpret_cast<const char*>(row + at), _MM_HINT_T1);
   }
 }
 

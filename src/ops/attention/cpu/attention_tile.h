@@ -93,33 +93,19 @@ inline void SmallGemm(const float* a, int lda, const float* b, int ldb, int rows
   for (; j < n; j += V::kWidth) MicroColumns<1, kAdd>(a, lda, b + j, ldb, rows, k, c + j, ldc);
 }
 
-/// Where a sequence's keys or values of one head lie.
-struct CacheHead {
-  DataType type;
-  const unsigned char* base;  // position 0; with pages, row 0 of physical page 0
-  std::size_t row_bytes;      // from one position to the next
-  const std::int32_t* pages;  // nullptr: the positions follow each other
-  int page_size;
-  std::size_t page_bytes;
-};
-
-/// Converts positions from .. from + count to rows of f32, `row_ld` apart.
-inline void ConvertRows(const CacheHead& cache, int from, int count, int hd, float* rows,
-                        int row_ld) {
+/// Converts positions from .. from + count of the block's keys or values (`base`) to rows of f32, `row_ld` apart.
+inline void ConvertRows(const AttentionBlock& block, const unsigned char* base, int from, int count,
+                        float* rows, int row_ld) {
   for (int done = 0; done < count;) {
     const int position = from + done;
-    const unsigned char* at = cache.base;
     int run = count - done;  // positions that lie in one piece
-    if (cache.pages == nullptr) {
-      at += static_cast<std::size_t>(position) * cache.row_bytes;
-    } else {
-      const int page = position / cache.page_size, row = position % cache.page_size;
-      at += static_cast<std::size_t>(cache.pages[page]) * cache.page_bytes +
-            static_cast<std::size_t>(row) * cache.row_bytes;
-      run = run < cache.page_size - row ? run : cache.page_size - row;
+    if (block.pages != nullptr) {
+      const int in_page = block.page_size - position % block.page_size;
+      run = run < in_page ? run : in_page;
     }
-    for (const int end = done + run; done < end; ++done, at += cache.row_bytes)
-      ConvertRow(cache.type, at, hd, rows + done * row_ld);
+    const unsigned char* at = RowAt(block, base, position);
+    for (const int end = done + run; done < end; ++done, at += block.kv_row_bytes)
+      ConvertRow(block.kv_type, at, block.head_dim, rows + done * row_ld);
   }
 }
 
@@ -132,23 +118,22 @@ inline int Unseen(const AttentionBlock& block, int from) {
 }
 
 /// As ConvertRows into rows32, with zeros for the first `unseen` positions, which are not read.
-inline void LoadPiece(const CacheHead& cache, int from, int count, int unseen, int hd,
-                      const AttentionScratch& s) {
+inline void LoadPiece(const AttentionBlock& block, const unsigned char* base, int from, int count,
+                      int unseen, const AttentionScratch& s) {
   unseen = unseen > 0 ? unseen : 0;
   for (int i = 0; i < unseen * s.hd_padded; ++i) s.rows32[i] = 0.0f;
-  ConvertRows(cache, from + unseen, count - unseen, hd, s.rows32 + unseen * s.hd_padded,
+  ConvertRows(block, base, from + unseen, count - unseen, s.rows32 + unseen * s.hd_padded,
               s.hd_padded);
 }
 
 /// S[rows][kSplit] = q[rows][hd] . keys from..from+count; Softmax masks them. Whole pieces that no
 /// row sees are left out: they would add zeros.
-inline void Scores(const AttentionBlock& block, const CacheHead& keys, int from, int count,
-                   const AttentionScratch& s) {
+inline void Scores(const AttentionBlock& block, int from, int count, const AttentionScratch& s) {
   const int hd = block.head_dim, unseen = Unseen(block, from);
   for (int piece = unseen / kPiece * kPiece; piece < count; piece += kPiece) {
     const int in_piece = count - piece < kPiece ? count - piece : kPiece;
     const int padded = RoundUp16(in_piece);
-    LoadPiece(keys, from + piece, in_piece, unseen - piece, hd, s);
+    LoadPiece(block, block.keys, from + piece, in_piece, unseen - piece, s);
     for (int p = in_piece; p < padded; ++p) {
       for (int d = 0; d < hd; ++d) s.rows32[p * s.hd_padded + d] = 0.0f;
     }
@@ -201,13 +186,13 @@ inline void Softmax(const AttentionBlock& block, int from, int count, const Atte
 }
 
 /// split_out[rows][hd] = weights * values.
-inline void WeightedValues(const AttentionBlock& block, const CacheHead& values, int from,
-                           int count, const AttentionScratch& s) {
+inline void WeightedValues(const AttentionBlock& block, int from, int count,
+                           const AttentionScratch& s) {
   const int hd = block.head_dim, unseen = Unseen(block, from);
   const int first_piece = unseen / kPiece * kPiece;
   for (int piece = first_piece; piece < count; piece += kPiece) {
     const int in_piece = count - piece < kPiece ? count - piece : kPiece;
-    LoadPiece(values, from + piece, in_piece, unseen - piece, hd, s);
+    LoadPiece(block, block.values, from + piece, in_piece, unseen - piece, s);
     for (int p = 0; p < in_piece; ++p) {
       for (int d = hd; d < s.hd_padded; ++d) s.rows32[p * s.hd_padded + d] = 0.0f;
     }
@@ -223,12 +208,9 @@ inline void WeightedValues(const AttentionBlock& block, const CacheHead& values,
 
 /// One split of one block: fills split_max, split_sum, split_out of the scratch.
 void ComputeSplit(const AttentionBlock& block, int from, int count, const AttentionScratch& s) {
-  CacheHead cache{block.kv_type, block.keys,      block.kv_row_bytes,
-                  block.pages,   block.page_size, block.page_bytes};
-  Scores(block, cache, from, count, s);
+  Scores(block, from, count, s);
   Softmax(block, from, count, s);
-  cache.base = block.values;
-  WeightedValues(block, cache, from, count, s);
+  WeightedValues(block, from, count, s);
 }
 
 /// Folds a split into the running result of `vectors` rows. The first split finds max = -inf and

@@ -35,6 +35,15 @@ struct AttentionBlock {
   float softcap = 0;      ///< as Args::softcap
 };
 
+/// Where a position lies in `base`, which is block.keys or block.values.
+static inline const unsigned char* RowAt(const AttentionBlock& block, const unsigned char* base,
+                                         int position) {
+  if (block.pages == nullptr) return base + static_cast<std::size_t>(position) * block.kv_row_bytes;
+  const int page = position / block.page_size, row = position % block.page_size;
+  return base + static_cast<std::size_t>(block.pages[page]) * block.page_bytes +
+         static_cast<std::size_t>(row) * block.kv_row_bytes;
+}
+
 /// Memory of one worker. head_dim is padded to a multiple of AttentionFunctions::hd_tile with zeros,
 /// the number of vectors to one of vector_tile.
 struct AttentionScratch {
