@@ -19,9 +19,9 @@ inline double BusyWorkers(double work, std::int64_t grain, int workers) {
 
 /// Elements of a task, at least, of operations that read each once: normalising, rotating, adding. From twice as many
 /// on ParallelRanges uses other workers: a core takes about 5 us to read so many that others have just written, and a
-/// parallel region about 2. (16 threads of a shared Xeon, 8 sequences of Llama-3.2-1B, us in a pass, on one or two
-/// workers and on 8 to 12: a norm of 8 x 2,048 12 and 5, rotating and scattering 8 x 3,072 28 and 7. Two cores of a
-/// Zen 5, on one and two: 2.9 and 3.3, 12.5 and 8.)
+/// parallel region about 2. (16 threads of a shared Xeon, 8 sequences of Llama-3.2-1B, us in a pass, by tasks of
+/// 16,384 and of 2,048: a norm of 8 x 2,048 12 and 5, rotating and scattering 8 x 3,072 28 and 7. Eight of SmolLM2,
+/// whose norms have 4,608, were 2 % slower with 2,048.)
 inline constexpr std::int64_t kGrainElements = 3072;
 
 /// Into how many ranges ParallelRanges splits: such of at least `grain` where they are too few for all
