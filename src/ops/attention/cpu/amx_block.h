@@ -264,6 +264,7 @@ AttentionFunctions FunctionsOnTiles() {
           .operand_bytes = AmxOperandBytes,
           .vector_tile = kLane,
           .hd_tile = 32,
+          .fetched = kSplit,
           .most_vectors = 1024,
           .tasks_per_worker = 2};
 }

@@ -48,6 +48,15 @@ struct V {
   static float ExpScalar(float v) { return _mm512_cvtss_f32(Exp(Set(v)).x); }
   static void ConvertF16(const std::uint16_t* in, int count, float* out) {
     int i = 0;
+    for (; i + 64 <= count;
+         i += 64) {  // loads before stores, which may look as if they were to the same place
+      __m512 x[4];
+      for (int u = 0; u < 4; ++u) {
+        x[u] =
+            _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + i + 16 * u)));
+      }
+      for (int u = 0; u < 4; ++u) _mm512_storeu_ps(out + i + 16 * u, x[u]);
+    }
     for (; i + 16 <= count; i += 16) {
       _mm512_storeu_ps(
           out + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + i))));

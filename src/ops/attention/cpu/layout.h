@@ -10,6 +10,8 @@ namespace tilewright {
 /// Positions whose softmax is taken at once; the unit in which long sequences are divided over
 /// threads. Fixed, so that a row's result does not depend on how.
 constexpr int kSplit = 256;
+/// Positions converted and transposed at once in f32: [head_dim][64] f32 stays in the first-level cache.
+constexpr int kPiece = 64;
 /// Query rows of one sequence handled together at least, where there are as many: keys are converted
 /// and transposed once for all of them.
 constexpr int kBlockRows = 16;
@@ -24,6 +26,7 @@ struct AttentionBlock {
   const unsigned char* keys = nullptr;
   const unsigned char* values = nullptr;
   std::size_t kv_row_bytes = 0;         ///< between positions
+  std::size_t kv_bytes = 0;             ///< of a position of this head
   const std::int32_t* pages = nullptr;  ///< of the sequence; nullptr: its positions follow another
   int page_size = 0;                    ///< positions of a page
   std::size_t page_bytes = 0;           ///< between physical pages
@@ -78,6 +81,7 @@ struct AttentionFunctions {
 
   int vector_tile = 1;
   int hd_tile = 16;
+  int fetched = kPiece;  ///< positions that are asked for before a split is begun
   /// Of a block of rows, where enough blocks are left for all workers; 0: blocks of kBlockRows.
   int most_vectors = 0;
   /// With fewer blocks than this for each worker blocks get smaller, or splits are divided as well.

@@ -24,8 +24,6 @@ int Blocks(int rows, int block_rows) { return (rows + block_rows - 1) / block_ro
 /// From so many blocks a worker on, each worker has rows of its own. With fewer, a long one at the end would cost more.
 constexpr int kTasksInLanes = 16;
 
-/// Vectors of a block of f32 whose keys and values are asked for ahead.
-constexpr int kVectorsFetched = 16;
 constexpr std::size_t kLineBytes = 64;
 
 /// Rows of one sequence in a run of the batch that are handled together.
@@ -224,6 +222,7 @@ class TiledRun {
     block.keys = args_.k_cache.as<const unsigned char>() + bytes;
     block.values = args_.v_cache.as<const unsigned char>() + bytes;
     block.kv_row_bytes = BytesOf(desc_.type_kv, cache.stride[2]);
+    block.kv_bytes = BytesOf(desc_.type_kv, desc_.head_dim);
     return block;
   }
 
@@ -233,16 +232,16 @@ class TiledRun {
     return args_.q.as<const float>() + row * args_.q.stride[2] + head * args_.q.stride[1];
   }
 
-  /// Asks for the keys and values of a split, rows of which lie too far apart for the processor to foresee. In f32
-  /// only few vectors are computed so soon that memory counts; on tiles many are as well.
+  /// Asks for the keys and values of a split before it is begun, rows of which lie too far apart for the processor to
+  /// foresee. In f32 for the first piece: from there on ConvertRows does.
   void Fetch(const AttentionBlock& block, int split) const {
-    if (functions_.operand_bytes == nullptr && block.vectors > kVectorsFetched) return;
-    const std::size_t bytes = BytesOf(desc_.type_kv, desc_.head_dim);
-    const int end = std::min((split + 1) * kSplit, block.seen);
+    const int from = std::max(split * kSplit, block.from);
+    const int end = std::min({(split + 1) * kSplit, block.seen, from + functions_.fetched});
     for (const unsigned char* base : {block.keys, block.values}) {
-      for (int position = std::max(split * kSplit, block.from); position < end; ++position) {
+      for (int position = from; position < end; ++position) {
         const unsigned char* row = RowAt(block, base, position);
-        for (std::size_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(row + at, 0, 2);
+        for (std::size_t at = 0; at < block.kv_bytes; at += kLineBytes)
+          __builtin_prefetch(row + at, 0, 2);
       }
     }
   }
@@ -338,7 +337,7 @@ class TiledRun {
     LoadQueries(rows, kv_head, block, s);
     StartMerge(block.vectors, s);
     for (int split = rows.from / kSplit; split * kSplit < rows.seen; ++split) {
-      Fetch(block, split + 1);
+      if (functions_.fetched >= kSplit) Fetch(block, split + 1);
       functions_.compute_split(block, split * kSplit, SplitCount(rows.seen, split), s);
       if (functions_.merge_split == nullptr) continue;
       functions_.merge_split(block.vectors, s.hd_padded, s.split_max, s.split_sum, s.split_out,
