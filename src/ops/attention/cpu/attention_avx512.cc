@@ -88,10 +88,11 @@ struct V {
 }  // namespace tilewright
 
 #include "ops/attention/cpu/attention_tile.h"
+#include "ops/attention/cpu/few_vectors_avx512.h"
 
 namespace tilewright {
 
-AttentionFunctions AttentionAvx512() { return {ComputeSplit, MergeSplit}; }
+AttentionFunctions AttentionAvx512() { return {ComputeFewOrMany, MergeSplit}; }
 const char* AttentionAvx512Tu() { return TILEWRIGHT_TU; }
 
 }  // namespace tilewright

@@ -75,6 +75,10 @@ inline void MicroColumns(const float* a, int lda, const float* b, int ldb, int r
   int r = 0;
   for (; r + kRows <= rows; r += kRows)
     MicroTile<kRows, NV, kAdd>(a + r * lda, lda, b, ldb, k, c + r * ldc, ldc);
+  if constexpr (kRows > 4) {
+    if (r + 4 <= rows)
+      MicroTile<4, NV, kAdd>(a + r * lda, lda, b, ldb, k, c + r * ldc, ldc), r += 4;
+  }
   for (; r + 3 <= rows; r += 3)
     MicroTile<3, NV, kAdd>(a + r * lda, lda, b, ldb, k, c + r * ldc, ldc);
   for (; r < rows; ++r) MicroTile<1, NV, kAdd>(a + r * lda, lda, b, ldb, k, c + r * ldc, ldc);
