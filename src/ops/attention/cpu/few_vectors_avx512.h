@@ -69,7 +69,7 @@ void ValuesFrom(int d, const AttentionBlock& block, int from, int count,
     for (; rows > 0; --rows, at += step, ahead += step, ++weights) {
       TILEWRIGHT_UNROLL
       for (std::size_t line = 0; line < NV * kVectorBytes; line += 64)
-        __builtin_prefetch(ahead + line, 0, 3);
+        __builtin_prefetch(ahead + line, 0, 2);
       __m512 values[NV];
       TILEWRIGHT_UNROLL
       for (int v = 0; v < NV; ++v)
