@@ -57,6 +57,14 @@ struct V {
     return {_mm256_andnot_ps(below, _mm256_mul_ps(p, _mm256_castsi256_ps(scale)))};
   }
   static float ExpScalar(float v) { return _mm256_cvtss_f32(Exp(Set(v)).x); }
+  static void ConvertQ8(const unsigned char* block, float* out) {
+    const __m256 d =
+        _mm256_set1_ps(F16ToF32(static_cast<std::uint16_t>(block[0] | (block[1] << 8))));
+    for (int i = 0; i < 32; i += 8) {
+      const __m128i q = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block + 2 + i));
+      _mm256_storeu_ps(out + i, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q))));
+    }
+  }
   static void ConvertF16(const std::uint16_t* in, int count, float* out) {
     int i = 0;
     for (; i + 8 <= count; i += 8) {

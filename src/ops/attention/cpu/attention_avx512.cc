@@ -46,6 +46,18 @@ struct V {
     return {_mm512_mask_mov_ps(_mm512_scalef_ps(p, n), below, _mm512_setzero_ps())};
   }
   static float ExpScalar(float v) { return _mm512_cvtss_f32(Exp(Set(v)).x); }
+  /// 16 elements of a block of q8_0, from `first` on.
+  static __m512 HalfOfQ8(const unsigned char* block, int first) {
+    std::uint16_t scale;
+    __builtin_memcpy(&scale, block, sizeof scale);
+    const __m512 d = _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<short>(scale)));
+    const __m128i q = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 2 + first));
+    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)));
+  }
+  static void ConvertQ8(const unsigned char* block, float* out) {
+    _mm512_storeu_ps(out, HalfOfQ8(block, 0));
+    _mm512_storeu_ps(out + 16, HalfOfQ8(block, 16));
+  }
   static void ConvertF16(const std::uint16_t* in, int count, float* out) {
     int i = 0;
     for (; i + 64 <= count;

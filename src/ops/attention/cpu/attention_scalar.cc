@@ -41,6 +41,12 @@ struct V {
     return p * F32FromBits(static_cast<std::uint32_t>(n + 127) << 23);
   }
   static V Exp(V a) { return {ExpScalar(a.x)}; }
+  /// A block of q8_0: f16 d and 32 int8.
+  static void ConvertQ8(const unsigned char* block, float* out) {
+    const float d = F16ToF32(static_cast<std::uint16_t>(block[0] | (block[1] << 8)));
+    const auto* q = reinterpret_cast<const signed char*>(block + 2);
+    for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(q[i]);
+  }
   static void ConvertF16(const std::uint16_t* in, int count, float* out) {
     for (int i = 0; i < count; ++i) out[i] = F16ToF32(in[i]);
   }

@@ -39,11 +39,7 @@ inline void ConvertRow(DataType type, const void* row, int count, float* out) {
     }
     default: {  // q8_0: blocks of f16 d and 32 int8
       const unsigned char* block = static_cast<const unsigned char*>(row);
-      for (int i = 0; i < count; i += 32, block += 34) {
-        const float d = F16ToF32(static_cast<std::uint16_t>(block[0] | (block[1] << 8)));
-        const signed char* q = reinterpret_cast<const signed char*>(block + 2);
-        for (int j = 0; j < 32; ++j) out[i + j] = d * static_cast<float>(q[j]);
-      }
+      for (int i = 0; i < count; i += 32, block += 34) V::ConvertQ8(block, out + i);
       return;
     }
   }

@@ -21,12 +21,23 @@ namespace {  // NOLINT(google-build-namespaces): one copy a kernel file
 constexpr int kMostFew = 8;
 constexpr int kVector = 16;
 
-template <DataType kType>
-constexpr std::size_t kElementBytes = kType == DataType::kF32 ? 4 : 2;
+constexpr std::size_t kQ8Elements = 32, kQ8Bytes = 34;  // a block: f16 and 32 int8
 
-/// kVector elements of a row of a cache.
+/// Bytes of `count` elements of a row, a multiple of kVector.
 template <DataType kType>
-inline __attribute__((always_inline)) __m512 LoadElements(const unsigned char* at) {
+constexpr std::size_t ElementBytes(std::size_t count) {
+  if (kType == DataType::kQ8_0) return (count + kQ8Elements - 1) / kQ8Elements * kQ8Bytes;
+  return count * (kType == DataType::kF32 ? 4 : 2);
+}
+
+/// kVector elements of a row of a cache, from a multiple of it on.
+template <DataType kType>
+inline __attribute__((always_inline)) __m512 LoadElements(const unsigned char* row,
+                                                          std::size_t first) {
+  if constexpr (kType == DataType::kQ8_0) {
+    return V::HalfOfQ8(row + first / kQ8Elements * kQ8Bytes, static_cast<int>(first % kQ8Elements));
+  }
+  const unsigned char* at = row + ElementBytes<kType>(first);
   if constexpr (kType == DataType::kF32) return _mm512_loadu_ps(at);
   const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
   if constexpr (kType == DataType::kF16) return _mm512_cvtph_ps(halves);
@@ -41,12 +52,11 @@ inline int RowsInPage(const AttentionBlock& block, int position, int end) {
   return left < in_page ? left : in_page;
 }
 
-/// Elements d to d + kVector * NV - 1 of split_out: R vectors.
+/// Elements first to first + kVector * NV - 1 of split_out: R vectors.
 template <DataType kType, int R, int NV>
-void ValuesFrom(int d, const AttentionBlock& block, int from, int count,
+void ValuesFrom(std::size_t first, const AttentionBlock& block, int from, int count,
                 const AttentionScratch& s) {
-  constexpr std::size_t kVectorBytes = kVector * kElementBytes<kType>;
-  const std::size_t offset = static_cast<std::size_t>(d) * kElementBytes<kType>;
+  constexpr std::size_t kBytes = ElementBytes<kType>(kVector * NV);
   const std::size_t step = block.kv_row_bytes;
   __m512 sum[R][NV];
   TILEWRIGHT_UNROLL
@@ -55,12 +65,12 @@ void ValuesFrom(int d, const AttentionBlock& block, int from, int count,
     for (int v = 0; v < NV; ++v) sum[r][v] = _mm512_setzero_ps();
   }
   for (int p = Unseen(block, from); p < count;) {
-    const unsigned char* at = RowAt(block, block.values, from + p) + offset;
+    const unsigned char* at = RowAt(block, block.values, from + p);
     int rows = RowsInPage(block, from + p, from + count);
     // Rows a piece ahead; where the block sees none, these.
     const unsigned char* ahead = at;
     if (const int later = from + p + kPiece; later < block.seen) {
-      ahead = RowAt(block, block.values, later) + offset;
+      ahead = RowAt(block, block.values, later);
       const int there = RowsInPage(block, later, block.seen);
       rows = rows < there ? rows : there;
     }
@@ -68,12 +78,12 @@ void ValuesFrom(int d, const AttentionBlock& block, int from, int count,
     p += rows;
     for (; rows > 0; --rows, at += step, ahead += step, ++weights) {
       TILEWRIGHT_UNROLL
-      for (std::size_t line = 0; line < NV * kVectorBytes; line += 64)
-        __builtin_prefetch(ahead + line, 0, 2);
+      for (std::size_t line = 0; line < kBytes; line += 64)
+        __builtin_prefetch(ahead + ElementBytes<kType>(first) + line, 0, 2);
       __m512 values[NV];
       TILEWRIGHT_UNROLL
       for (int v = 0; v < NV; ++v)
-        values[v] = LoadElements<kType>(at + static_cast<std::size_t>(v) * kVectorBytes);
+        values[v] = LoadElements<kType>(at, first + static_cast<std::size_t>(kVector * v));
       TILEWRIGHT_UNROLL
       for (int r = 0; r < R; ++r) {
         const __m512 weight = _mm512_set1_ps(weights[r * kSplit]);
@@ -86,7 +96,7 @@ void ValuesFrom(int d, const AttentionBlock& block, int from, int count,
   for (int r = 0; r < R; ++r) {
     TILEWRIGHT_UNROLL
     for (int v = 0; v < NV; ++v)
-      _mm512_storeu_ps(s.split_out + r * s.hd_padded + d + kVector * v, sum[r][v]);
+      _mm512_storeu_ps(s.split_out + r * s.hd_padded + first + kVector * v, sum[r][v]);
   }
 }
 
@@ -96,10 +106,11 @@ void ValuesOfFew(const AttentionBlock& block, int from, int count, const Attenti
   if constexpr (R <= kMostFew) {
     if (block.vectors != R) return ValuesOfFew<kType, R + 1>(block, from, count, s);
     constexpr int kAtOnce = R <= 6 ? 4 : 2;
-    int d = 0;
-    for (; d + kVector * kAtOnce <= block.head_dim; d += kVector * kAtOnce)
-      ValuesFrom<kType, R, kAtOnce>(d, block, from, count, s);
-    for (; d < block.head_dim; d += kVector) ValuesFrom<kType, R, 1>(d, block, from, count, s);
+    const auto hd = static_cast<std::size_t>(block.head_dim);
+    std::size_t first = 0;
+    for (; first + kVector * kAtOnce <= hd; first += kVector * kAtOnce)
+      ValuesFrom<kType, R, kAtOnce>(first, block, from, count, s);
+    for (; first < hd; first += kVector) ValuesFrom<kType, R, 1>(first, block, from, count, s);
   }
 }
 
@@ -116,8 +127,8 @@ inline SumValues SumValuesOf(const AttentionBlock& block) {
       return &ValuesOfFew<DataType::kF16>;
     case DataType::kBF16:
       return &ValuesOfFew<DataType::kBF16>;
-    default:  // blocks of q8_0
-      return nullptr;
+    default:
+      return &ValuesOfFew<DataType::kQ8_0>;
   }
 }
 
