@@ -90,43 +90,49 @@ inline void SmallGemm(const float* a, int lda, const float* b, int ldb, int rows
   for (; j < n; j += V::kWidth) MicroColumns<1, kAdd>(a, lda, b + j, ldb, rows, k, c + j, ldc);
 }
 
-/// Positions from `position` to before `end` that lie one after the other, in one page.
-inline int RowsInPage(const AttentionBlock& block, int position, int end) {
-  const int left = end - position;
-  if (block.pages == nullptr) return left;
-  const int in_page = block.page_size - position % block.page_size;
-  return left < in_page ? left : in_page;
-}
-
-/// f(row, ahead) for `count` rows from position `from` on of the block's keys or values (`base`). `ahead` is the row a
-/// piece later, to be asked for: rows of a head lie too far apart for the processor to foresee. Where the block sees
-/// none, it is this row. (Asked for 256 positions at a time, in bursts, decoding waited twice as long.)
-template <class F>
-inline __attribute__((always_inline)) void ForRows(const AttentionBlock& block,
-                                                   const unsigned char* base, int from, int count,
-                                                   F&& f) {
-  const std::size_t step = block.kv_row_bytes;
-  for (int p = from; p < from + count;) {
-    const unsigned char* row = RowAt(block, base, p);
-    int rows = RowsInPage(block, p, from + count);
-    const unsigned char* ahead = row;
-    if (const int later = p + kPiece; later < block.seen) {
-      ahead = RowAt(block, base, later);
-      const int there = RowsInPage(block, later, block.seen);
-      rows = rows < there ? rows : there;
-    }
-    for (const int end = p + rows; p < end; ++p, row += step, ahead += step) f(row, ahead);
+/// Goes through the rows of a block's keys or values, from page to page.
+class RowCursor {
+ public:
+  /// `end`: where the rows end that the block sees.
+  RowCursor(const AttentionBlock& block, const unsigned char* base, int position, int end)
+      : block_(block), base_(base), position_(position), end_(end) {
+    if (position_ < end_) Find();
   }
-}
+  /// The next row; nullptr behind the last one.
+  const unsigned char* Next() {
+    if (position_ >= end_) return nullptr;
+    const unsigned char* row = at_;
+    ++position_, at_ += block_.kv_row_bytes;
+    if (--in_page_ == 0 && position_ < end_) Find();
+    return row;
+  }
 
-/// Converts positions from .. from + count of the block's keys or values to rows of f32, `row_ld` apart.
+ private:
+  void Find() {
+    at_ = RowAt(block_, base_, position_);
+    in_page_ = block_.pages != nullptr ? block_.page_size - position_ % block_.page_size : -1;
+  }
+
+  const AttentionBlock& block_;
+  const unsigned char* base_;
+  const unsigned char* at_ = nullptr;
+  int position_, end_, in_page_ = -1;
+};
+
+/// Converts positions from .. from + count of the block's keys or values (`base`) to rows of f32, `row_ld` apart, and
+/// asks for those a piece ahead, into the L2: rows of a head lie too far apart for the processor to foresee, and 64 of
+/// them, a large power of two apart, share a few sets of the L1. (Asked for 256 positions at a time, in bursts,
+/// decoding waited twice as long.)
 inline void ConvertRows(const AttentionBlock& block, const unsigned char* base, int from, int count,
                         float* rows, int row_ld) {
-  ForRows(block, base, from, count, [&](const unsigned char* row, const unsigned char* ahead) {
-    AskFor(ahead, block.kv_bytes);
-    ConvertRow(block.kv_type, row, block.head_dim, rows);
-    rows += row_ld;
-  });
+  const std::size_t bytes = block.kv_bytes;
+  RowCursor here(block, base, from, from + count), ahead(block, base, from + kPiece, block.seen);
+  for (int i = 0; i < count; ++i) {
+    if (const unsigned char* row = ahead.Next()) {
+      for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
+    }
+    ConvertRow(block.kv_type, here.Next(), block.head_dim, rows + i * row_ld);
+  }
 }
 
 /// Positions are handled sixteen at a time: one vector of the widest instruction set.

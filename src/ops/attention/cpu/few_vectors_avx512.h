@@ -44,34 +44,54 @@ inline __attribute__((always_inline)) __m512 LoadElements(const unsigned char* r
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
+/// Positions from `position` to before `end` that lie one after the other, in one page.
+inline int RowsInPage(const AttentionBlock& block, int position, int end) {
+  const int left = end - position;
+  if (block.pages == nullptr) return left;
+  const int in_page = block.page_size - position % block.page_size;
+  return left < in_page ? left : in_page;
+}
+
 /// Elements first to first + kVector * NV - 1 of split_out: R vectors.
 template <DataType kType, int R, int NV>
 void ValuesFrom(std::size_t first, const AttentionBlock& block, int from, int count,
                 const AttentionScratch& s) {
+  constexpr std::size_t kBytes = ElementBytes<kType>(kVector * NV);
+  const std::size_t step = block.kv_row_bytes;
   __m512 sum[R][NV];
   TILEWRIGHT_UNROLL
   for (int r = 0; r < R; ++r) {
     TILEWRIGHT_UNROLL
     for (int v = 0; v < NV; ++v) sum[r][v] = _mm512_setzero_ps();
   }
-  const int unseen = Unseen(block, from);
-  const float* weights = s.scores + unseen;
-  const auto add = [&](const unsigned char* row, const unsigned char* ahead)
-      __attribute__((always_inline)) {
-    AskFor(ahead + ElementBytes<kType>(first), ElementBytes<kType>(kVector * NV));
-    __m512 values[NV];
-    TILEWRIGHT_UNROLL
-    for (int v = 0; v < NV; ++v)
-      values[v] = LoadElements<kType>(row, first + static_cast<std::size_t>(kVector * v));
-    TILEWRIGHT_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const __m512 weight = _mm512_set1_ps(weights[r * kSplit]);
-      TILEWRIGHT_UNROLL
-      for (int v = 0; v < NV; ++v) sum[r][v] = _mm512_fmadd_ps(weight, values[v], sum[r][v]);
+  for (int p = Unseen(block, from); p < count;) {
+    const unsigned char* at = RowAt(block, block.values, from + p);
+    int rows = RowsInPage(block, from + p, from + count);
+    // Rows a piece ahead; where the block sees none, these.
+    const unsigned char* ahead = at;
+    if (const int later = from + p + kPiece; later < block.seen) {
+      ahead = RowAt(block, block.values, later);
+      const int there = RowsInPage(block, later, block.seen);
+      rows = rows < there ? rows : there;
     }
-    ++weights;
-  };
-  ForRows(block, block.values, from + unseen, count - unseen, add);
+    const float* weights = s.scores + p;
+    p += rows;
+    for (; rows > 0; --rows, at += step, ahead += step, ++weights) {
+      TILEWRIGHT_UNROLL
+      for (std::size_t line = 0; line < kBytes; line += 64)
+        __builtin_prefetch(ahead + ElementBytes<kType>(first) + line, 0, 2);
+      __m512 values[NV];
+      TILEWRIGHT_UNROLL
+      for (int v = 0; v < NV; ++v)
+        values[v] = LoadElements<kType>(at, first + static_cast<std::size_t>(kVector * v));
+      TILEWRIGHT_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const __m512 weight = _mm512_set1_ps(weights[r * kSplit]);
+        TILEWRIGHT_UNROLL
+        for (int v = 0; v < NV; ++v) sum[r][v] = _mm512_fmadd_ps(weight, values[v], sum[r][v]);
+      }
+    }
+  }
   TILEWRIGHT_UNROLL
   for (int r = 0; r < R; ++r) {
     TILEWRIGHT_UNROLL

@@ -47,12 +47,6 @@ static inline const unsigned char* RowAt(const AttentionBlock& block, const unsi
          static_cast<std::size_t>(row) * block.kv_row_bytes;
 }
 
-/// Asks for what will be read soon, into the L2: 64 rows a large power of two apart share a few sets of the L1.
-static inline __attribute__((always_inline)) void AskFor(const unsigned char* row,
-                                                         std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
-}
-
 /// Memory of one worker. head_dim is padded to a multiple of AttentionFunctions::hd_tile with zeros,
 /// the number of vectors to one of vector_tile.
 struct AttentionScratch {

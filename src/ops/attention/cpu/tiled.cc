@@ -24,6 +24,8 @@ int Blocks(int rows, int block_rows) { return (rows + block_rows - 1) / block_ro
 /// From so many blocks a worker on, each worker has rows of its own. With fewer, a long one at the end would cost more.
 constexpr int kTasksInLanes = 16;
 
+constexpr std::size_t kLineBytes = 64;
+
 /// Rows of one sequence in a run of the batch that are handled together.
 struct RowBlock {
   std::int32_t first_row, rows;
@@ -231,13 +233,16 @@ class TiledRun {
   }
 
   /// Asks for the keys and values of a split before it is begun, rows of which lie too far apart for the processor to
-  /// foresee. In f32 for the first piece: from there on ForRows names those ahead.
+  /// foresee. In f32 for the first piece: from there on ConvertRows does.
   void Fetch(const AttentionBlock& block, int split) const {
     const int from = std::max(split * kSplit, block.from);
     const int end = std::min({(split + 1) * kSplit, block.seen, from + functions_.fetched});
     for (const unsigned char* base : {block.keys, block.values}) {
-      for (int position = from; position < end; ++position)
-        AskFor(RowAt(block, base, position), block.kv_bytes);
+      for (int position = from; position < end; ++position) {
+        const unsigned char* row = RowAt(block, base, position);
+        for (std::size_t at = 0; at < block.kv_bytes; at += kLineBytes)
+          __builtin_prefetch(row + at, 0, 2);
+      }
     }
   }
 
